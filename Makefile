@@ -1,0 +1,61 @@
+# Everything a person types. Each target makes the virtual environment first, if it is missing.
+SHELL := bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+export PATH := $(BIN):$(PATH)
+
+# No tool calls home; idle threads do not spin, which matters where cores are shared.
+export DO_NOT_TRACK := true
+export DVC_NO_ANALYTICS := 1
+export MLFLOW_DISABLE_TELEMETRY := true
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export OMP_WAIT_POLICY := passive
+
+ifneq ($(wildcard ../shared/data),)
+export PLMCL_SHARED_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: help repro test lint format ui lock
+help:
+	@echo "make repro    set up, run the whole pipeline, show the result"
+	@echo "make test     all tests, as CI runs them"
+	@echo "make lint     format, style and type checks"
+	@echo "make ui       MLflow's pages, to compare runs"
+	@echo "make format   format the code"
+	@echo "make lock     renew requirements.lock from pyproject.toml"
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@echo "Installing into $(VENV) (about 7 GB; four to six minutes) ..."
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11 to 3.13 is needed; say PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+repro: $(VENV)/.installed
+	dvc repro
+	@echo
+	@dvc metrics show
+	@echo
+	@echo "Report: reports/index.html     Runs: make ui     A tagger: models/*/model.onnx"
+	@echo "Try it: $(VENV)/bin/plmcl predict --model models/$$(ls models | head -1)/model.onnx data/raw/scenes"
+
+test: $(VENV)/.installed
+	pytest -m "slow or not slow"
+
+lint: $(VENV)/.installed
+	ruff format --check .
+	ruff check .
+	mypy
+
+format: $(VENV)/.installed
+	ruff format .
+	ruff check --fix .
+
+ui: $(VENV)/.installed
+	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
+
+lock:
+	uv pip compile --universal --python-version 3.11 --extra dev pyproject.toml \
+		--output-file requirements.lock --no-header --no-annotate

@@ -1,0 +1,189 @@
+"""The command line: one command a stage, and what a user needs beside them.
+
+Each command imports what it runs only when it runs, so that `--help` answers at once and
+`predict` needs neither torch nor pandas.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from plmcl.stages.entry import run_app
+
+if TYPE_CHECKING:
+    from plmcl.inference import Prediction
+
+PARTIAL = 3  # exit code: something was answered, and something was not
+
+app = typer.Typer(
+    help="Multi-label image tagging from almost no annotation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+Setting = Annotated[str, typer.Argument(help="Label setting, such as sspl-40, fspl, given.")]
+Method = Annotated[str, typer.Argument(help="Method, such as an, epr, plmcl.")]
+OWN, PIPELINE = "From your own photos", "The pipeline's stages (dvc repro runs them in order)"
+
+
+@app.command(rich_help_panel=OWN)
+def fit(
+    photos: Annotated[Path, typer.Argument(help="Folder of images.")],
+    out: Annotated[Path, typer.Option(help="Folder for the tagger and all that belongs to it.")],
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV with image,labels (;). Else: one sub-folder a tag.")
+    ] = None,
+    unlisted: Annotated[
+        Literal["unknown", "negative"],
+        typer.Option(help="What it means that a label is not listed for a labeled image."),
+    ] = "unknown",
+    setting: Annotated[
+        str, typer.Option(help="given: your labels as they are. sspl-40, …: hide some, to measure.")
+    ] = "given",
+    method: Annotated[
+        list[str] | None, typer.Option(help="Repeat it to compare. Default: an, epr, plmcl.")
+    ] = None,
+    labels_per_photo: Annotated[
+        float | None, typer.Option(help="How many labels a photo has, on average.")
+    ] = None,
+    fine_tune: Annotated[
+        bool, typer.Option("--fine-tune", help="Also train the backbone: better, and slower.")
+    ] = False,
+) -> None:
+    """Train a tagger on a folder of photos of which some carry a label.
+
+    Example: plmcl fit photos --labels labels.csv --out tagger
+    """
+    from plmcl.stages.fit import Request, run
+
+    request = Request(
+        photos=photos,
+        labels=labels,
+        unlisted=unlisted,
+        setting=setting,
+        methods=method or ["an", "epr", "plmcl"],
+        labels_per_photo=labels_per_photo,
+        fine_tune=fine_tune,
+    )
+    run(request, out)
+
+
+@app.command(rich_help_panel=OWN)
+def predict(
+    paths: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
+    model: Annotated[Path, typer.Option(help="A model.onnx of ours.")],
+    output: Annotated[
+        Literal["jsonl", "csv"], typer.Option("--format", help="One line a file, either way.")
+    ] = "jsonl",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 16,
+) -> None:
+    """Tag images with an ONNX model, to standard output. Exit code 3: some files were unreadable.
+
+    Example: plmcl predict --model tagger/model.onnx photos > tags.jsonl
+    """
+    from plmcl.data.listing import list_images
+    from plmcl.inference import Tagger, tag_files, write_csv, write_jsonl
+
+    tagger = Tagger(model)
+    files: list[Path] = []
+    for path in paths:
+        files += [path / name for name in list_images(path)[0]] if path.is_dir() else [path]
+    unreadable = 0
+
+    def counted(predictions: Iterable["Prediction"]) -> Iterator["Prediction"]:
+        nonlocal unreadable
+        for prediction in predictions:
+            unreadable += prediction.error is not None
+            yield prediction
+
+    write = {"jsonl": write_jsonl, "csv": write_csv}[output]
+    write(counted(tag_files(tagger, files, batch_size=batch_size)), sys.stdout)
+    if unreadable:
+        typer.echo(f"{unreadable} of {len(files)} files could not be read", err=True)
+        raise typer.Exit(PARTIAL)
+
+
+@app.command(rich_help_panel=PIPELINE)
+def check() -> None:
+    """Find what is wrong in params.yaml before anything is downloaded."""
+    from plmcl.stages.check import main
+
+    main()
+
+
+@app.command(rich_help_panel=PIPELINE)
+def download() -> None:
+    """Fetch, draw or copy the configured source into data/raw."""
+    from plmcl.stages.download import main
+
+    main()
+
+
+@app.command(rich_help_panel=PIPELINE)
+def ingest() -> None:
+    """Open every file once and write the manifest."""
+    from plmcl.stages.ingest import main
+
+    main()
+
+
+@app.command(rich_help_panel=PIPELINE)
+def split() -> None:
+    """Make train / val / test and the labels that each setting shows."""
+    from plmcl.stages.split import main
+
+    main()
+
+
+@app.command(rich_help_panel=PIPELINE)
+def train(setting: Setting, method: Method) -> None:
+    """Train METHOD under SETTING.
+
+    Example: plmcl train sspl-40 plmcl
+    """
+    from plmcl.stages.train import main
+
+    main(setting, method)
+
+
+@app.command(rich_help_panel=PIPELINE)
+def evaluate(setting: Setting, method: Method) -> None:
+    """Evaluate METHOD under SETTING on the test split."""
+    from plmcl.stages.evaluate import main
+
+    main(setting, method)
+
+
+@app.command(rich_help_panel=PIPELINE)
+def export(setting: Setting, method: Method) -> None:
+    """Export the model of METHOD under SETTING to ONNX."""
+    from plmcl.stages.export import main
+
+    main(setting, method)
+
+
+@app.command(rich_help_panel=PIPELINE)
+def report() -> None:
+    """Write reports/index.html."""
+    from plmcl.stages.report import main
+
+    main()
+
+
+@app.command(rich_help_panel=PIPELINE)
+def track() -> None:
+    """Put runs into MLflow that it lacks: of a fresh clone, or out of DVC's run cache."""
+    from plmcl.stages.track import main
+
+    main()
+
+
+def main() -> None:
+    """The console script."""
+    run_app(app)
+
+
+if __name__ == "__main__":
+    main()

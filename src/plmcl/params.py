@@ -1,0 +1,212 @@
+"""params.yaml as frozen, strictly typed sections; the only reader of that file.
+
+A plug-in's section (`sources.<name>`, `methods.<name>`) stays plain here and is checked by the
+plug-in's own class (`parse_section`): so a stage depends on the one method it runs, and a new
+method changes no file that the others depend on.
+"""
+
+import difflib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from plmcl.errors import PlmclError
+
+SettingName = Annotated[str, Field(pattern=r"^(ffl|fspl|given|(fpl|sfl|sspl)-([1-9][0-9]?|100))$")]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Section(BaseModel):
+    """A part of params.yaml: no unknown key, no missing key, no silent conversion, no change."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class Grid(Section):
+    """The table that `dvc repro` makes: every setting with every method."""
+
+    settings: Annotated[tuple[SettingName, ...], Field(min_length=1)]
+    methods: Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
+class Data(Section):
+    """Which source is read, and the folder or archive that it reads (if it reads one)."""
+
+    source: Name
+    path: str
+
+
+class Image(Section):
+    """The pixel recipe's parameters; see `plmcl.data.images.Recipe`."""
+
+    size: Annotated[int, Field(ge=32, le=2048)]
+    background: tuple[
+        Annotated[int, Field(ge=0, le=255)],
+        Annotated[int, Field(ge=0, le=255)],
+        Annotated[int, Field(ge=0, le=255)],
+    ]
+    max_pixels: Annotated[int, Field(ge=1)]
+
+
+class Split(Section):
+    """Shares of images held out, and what the best epoch is chosen on.
+
+    `holdout` chooses on the validation split. `paper` trains on all training images and chooses
+    on the test split, as the paper reports; its figures are optimistic and say so.
+    """
+
+    protocol: Literal["holdout", "paper"]
+    val: Annotated[float, Field(gt=0, lt=1)]
+    test: Annotated[float, Field(gt=0, lt=1)]
+
+
+class Labels(Section):
+    """What is known of the labels as a whole."""
+
+    # k of the expected-positive regulariser. null: the mean of the training truth, where known.
+    per_image: Annotated[float, Field(gt=0)] | None
+
+
+class Model(Section):
+    """Backbone and its weights: `none`, `imagenet`, `package`, or a path to a state dict."""
+
+    backbone: str
+    weights: str
+
+
+class Phase(Section):
+    """One optimisation phase: Adam at a constant learning rate, as Cole et al. train."""
+
+    epochs: Annotated[int, Field(ge=1)]
+    batch_size: Annotated[int, Field(ge=1)]
+    learning_rate: Annotated[float, Field(gt=0)]
+
+
+class Train(Section):
+    """Which phases run, and each phase's settings.
+
+    `linear` trains the head on frozen features; `linear_init` does so and then fine-tunes all
+    weights; `end_to_end` fine-tunes from the backbone's own weights.
+    """
+
+    mode: Literal["linear", "linear_init", "end_to_end"]
+    precision: Literal["32-true", "bf16-mixed"]
+    threads: Annotated[int, Field(ge=1)]
+    linear: Phase
+    fine_tune: Phase
+
+
+class Export(Section):
+    """The parity gate: largest difference in probability that an export may show."""
+
+    tolerance: Annotated[float, Field(gt=0)]
+
+
+class Tracking(Section):
+    """MLflow's experiment name; its address comes from MLFLOW_TRACKING_URI."""
+
+    experiment: Annotated[str, Field(min_length=1)]
+
+
+class Params(Section):
+    """The whole of params.yaml."""
+
+    seed: Annotated[int, Field(ge=0)]
+    grid: Grid
+    data: Data
+    sources: dict[Name, dict[str, Any]]
+    image: Image
+    split: Split
+    labels: Labels
+    model: Model
+    train: Train
+    methods: dict[Name, dict[str, Any]]
+    export: Export
+    tracking: Tracking
+
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
+
+
+def load_params(path: Path) -> Params:
+    """Read and check a params.yaml.
+
+    Raises:
+        PlmclError: The file is missing, is not YAML 1.2, or breaks a rule; each broken rule is
+            a line with the key's dotted path, what was expected and what stands there.
+    """
+    try:
+        # The dialect (1.2) and the reader that DVC uses: 1e-3 is a number, `no` is a word.
+        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PlmclError(f"{path}: not found; run this in the project's root") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlmclError(f"{path}: cannot be read: {error}") from None
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1
+        raise PlmclError(f"{path}: not valid YAML: line {line}: {error.problem}") from None
+    except YAMLError as error:
+        raise PlmclError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    return _parse(Params, values, f"{path}: ")
+
+
+def parse_section(cls: type[SectionT], values: object, where: str) -> SectionT:
+    """Check `values` (plain YAML types) against a section's class.
+
+    Args:
+        cls: The section's class.
+        values: What stands in the file.
+        where: Dotted path of the section, for error messages.
+
+    Raises:
+        PlmclError: As from `load_params`.
+    """
+    return _parse(cls, values, f"{where}.")
+
+
+def _parse(cls: type[SectionT], values: object, prefix: str) -> SectionT:
+    try:
+        # JSON mode: strict, yet a YAML list may be a tuple. A date (YAML has more types than JSON)
+        # becomes a mapping, which no field takes.
+        text = json.dumps(values, default=lambda value: {type(value).__name__: str(value)})
+        return cls.model_validate_json(text)
+    except ValueError as error:
+        if not isinstance(error, ValidationError):  # json.dumps: an alias that holds itself
+            raise PlmclError(f"{prefix.rstrip(': .')}: {error}") from None
+        problems = [problem for problem in error.errors() if not _echoes(problem, error.errors())]
+        lines = [_describe(cls, problem, prefix) for problem in problems]
+        raise PlmclError("\n".join(lines)) from None
+
+
+def _echoes(problem: Any, problems: list[Any]) -> bool:
+    # A list whose items are wrong counts as too short, too; only the items are the problem.
+    inside = [other for other in problems if other["loc"][: len(problem["loc"])] == problem["loc"]]
+    return problem["type"] == "too_short" and len(inside) > 1
+
+
+def _describe(cls: type[BaseModel], problem: Any, prefix: str) -> str:
+    location = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(": .")
+    if problem["type"] == "extra_forbidden":
+        siblings = _keys_beside(cls, problem["loc"])
+        close = difflib.get_close_matches(str(problem["loc"][-1]), siblings, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(siblings)}"
+        return f"{location}: unknown key; {hint}"
+    if problem["type"] == "missing":
+        return f"{location}: missing"
+    expected = problem["msg"][0].lower() + problem["msg"][1:]
+    found = json.dumps(problem["input"], ensure_ascii=False)  # as in the file: true, null, "text"
+    return f"{location}: {expected}, found {found if len(found) <= 80 else found[:79] + '…'}"
+
+
+def _keys_beside(cls: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    for part in location[:-1]:
+        annotation = cls.model_fields[str(part)].annotation
+        assert isinstance(annotation, type)
+        cls = annotation
+    return list(cls.model_fields)

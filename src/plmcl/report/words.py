@@ -1,0 +1,209 @@
+"""What the page says in words: sentences, names, and figures as people read them."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from plmcl.data.manifest import Manifest
+from plmcl.report.results import Result
+
+FIGURE_NAMES = {
+    "mAP": "mAP",
+    "mAP_empty_as_zero": "mAP, a label without a positive counted as 0",
+    "mAP_unknown_as_negative": "mAP, unknown counted as absent",
+    "mean_reciprocal_rank": "mean reciprocal rank",
+    "labels": "labels",
+    "labels_averaged": "labels averaged",
+    "labels_without_positives": "labels without a known positive",
+    "labels_without_negatives": "labels without a known negative",
+    "images_scored": "test images scored",
+    "known_cells": "known entries (image x label)",
+}
+_SETTINGS = {
+    "ffl": "all labels of every image",
+    "fspl": "one label of every image",
+    "given": "the labels as given",
+    "fpl": "{}\u00a0% of all entries",
+    "sfl": "all labels of {}\u00a0% of the images",
+    "sspl": "one label of {}\u00a0% of the images, none of the others",
+}
+OPTIMISTIC = "optimistic: chosen on the test split"
+
+
+def headline(results: Sequence[Result], best: Result) -> str:
+    """The best run in a plain sentence."""
+    where = f"under {best.setting} ({setting_in_words(best.setting)})"
+    of = f"{count(best.metrics['images_scored'], 'test image')}"
+    if best.value is None:
+        return f"No figure: {why_no_map(best)}."
+    reached = f"{FIGURE_NAMES[best.figure]} {figure(best)} on {of}"
+    if len(results) == 1:
+        return f"{best.method} reaches {reached} {where}."
+    others = [r for r in results if r.setting == best.setting and r is not best]
+    others = [r for r in others if r.figure == best.figure and r.value is not None]
+    if not others:
+        return f"The highest figure is {best.method}'s {where}: {reached}."
+    second = max(others, key=lambda result: result.value or 0)
+    if figure(second) == figure(best):
+        return f"{best.method} and {second.method} are level {where}: {reached}."
+    return (
+        f"{best.method} is best {where}: {reached}; next is {second.method} with {figure(second)}."
+    )
+
+
+def subject(results: Sequence[Result], manifest: Manifest) -> str:
+    """What was trained on what."""
+    params = results[0].record.params
+    positives = int((manifest.labels["value"] == 1).sum())
+    usable = len(manifest.usable)
+    text = f"{count(len(results), 'run')} on {count(usable, 'image')}"
+    aside = Counter(status for status in manifest.images["status"] if status != "ok")
+    if aside:
+        kinds = [f"{number} {status.replace('_', ' ')}" for status, number in sorted(aside.items())]
+        text += f" ({', '.join(kinds)} set aside)"
+    text += f" with {count(len(manifest.label_names), 'label')}"
+    text += f", on average {positives / max(usable, 1):.1f} known on an image"
+    if "model.backbone" in params:
+        text += f"; backbone {params['model.backbone']}"
+    return f"{text}."
+
+
+def remarks(results: Sequence[Result], best: Result) -> list[str]:
+    """What a reader must know so as not to believe too much."""
+    lines = []
+    if why := why_no_map(best):
+        lines.append(f"mAP is n/a: {why}.")
+        if best.value is not None:
+            lines.append(
+                "Instead, the mean reciprocal rank is shown: 1 divided by the place of a known "
+                "label when an image's labels are ordered by score, on average. 1 is perfect."
+            )
+    if any(result.is_optimistic for result in results):
+        lines.append(
+            f"Figures marked “{OPTIMISTIC}” come from the epoch that did best on the very images "
+            "they are measured on: the paper's protocol. On new images expect less."
+        )
+    if choice := _choice_on_validation(results, best):
+        lines.append(choice)
+    if results[0].record.params.get("data.source") == "scenes":
+        lines.append(
+            "The pictures are drawn, as a stand-in that needs no download: the figures show that "
+            "the pipeline works, and say nothing about photographs."
+        )
+    if len(results) > 1 and len({result.record.tags.get("seed") for result in results}) == 1:
+        lines.append("Each run has one seed: a small difference between methods may be chance.")
+    return lines
+
+
+def _choice_on_validation(results: Sequence[Result], best: Result) -> str:
+    rivals = [r for r in results if r.setting == best.setting and r.selection is not None]
+    if best.is_optimistic or len(rivals) < 2:
+        return ""
+    chosen = max(rivals, key=lambda result: result.selection or 0)
+    if chosen is best:
+        return ""
+    return (
+        f"On the validation split, which is the one to choose a method on, {chosen.method} is "
+        f"ahead of {best.method}; a choice made on the test split flatters itself."
+    )
+
+
+def setting_in_words(setting: str) -> str:
+    """What training may see under a setting such as `sspl-40`."""
+    kind, _, percent = setting.partition("-")
+    return _SETTINGS.get(kind, "{}").format(percent or setting)
+
+
+def selection_name(result: Result) -> str:
+    """What epochs are chosen by, and on which split."""
+    name = next(
+        (key for entry in result.record.history for key in entry if key.startswith("val/")),
+        f"val/{result.figure}",
+    ).removeprefix("val/")
+    split = "test" if result.is_optimistic else "validation"
+    return f"{FIGURE_NAMES.get(name, name)} on the {split} split"
+
+
+def why_no_map(result: Result) -> str:
+    """Why a run has no mAP; empty if it has one."""
+    metrics = result.metrics
+    if metrics["mAP"] is not None:
+        return ""
+    if not result.per_label["negatives"].any():
+        return (
+            "every label that is known on the test images is a positive one, and on those alone "
+            "any model has an average precision of 1"
+        )
+    return (
+        "no label has both a known positive and a known negative test image "
+        f"({metrics['labels_without_positives']} of {metrics['labels']} labels have no positive, "
+        f"{metrics['labels_without_negatives']} no negative)"
+    )
+
+
+def shown(number: int, best: Result) -> str:
+    """Which labels are not shown, if not all are."""
+    total = len(best.per_label)
+    if number == total:
+        return ""
+    if number > int(best.per_label["ap"].notna().sum()):
+        which = f"{number} of {total:,} labels are shown, those with an AP first"
+    else:
+        which = f"the {number // 2} highest and the {number // 2} lowest of {total:,} are shown"
+    return f"{which[0].upper()}{which[1:]}; all are in per_label.csv."
+
+
+def why_no_ap(positives: int, negatives: int) -> str:
+    """Why a label has no AP; empty if it has one."""
+    if positives and negatives:
+        return ""
+    lacking = [
+        word for word, known in (("positive", positives), ("negative", negatives)) if not known
+    ]
+    return f"no {' or '.join(lacking)}"
+
+
+def measured_on(result: Result) -> str:
+    """How many labels and images a run's figure comes from."""
+    metrics = result.metrics
+    images = count(metrics["images_scored"], "image")
+    if metrics["mAP"] is None:
+        return images
+    return f"{metrics['labels_averaged']} of {metrics['labels']} labels averaged, {images}"
+
+
+def trained(result: Result) -> str:
+    """How a run's training went, as far as it is recorded."""
+    time = "" if result.seconds is None else f"trained in {duration(result.seconds)}"
+    if result.record.status == "FINISHED":
+        return time
+    return f"{time or 'training'}, {result.record.status.lower()}"
+
+
+def figure(result: Result) -> str:
+    """A run's figure: mAP in percent, a reciprocal rank as it is."""
+    if result.value is None:
+        return "n/a"
+    return f"{100 * result.value:.1f}" if result.figure == "mAP" else f"{result.value:.3f}"
+
+
+def exact(name: str, value: float | None) -> str:
+    """One of the metrics, by its name."""
+    if value is None:
+        return "n/a"
+    if name.startswith("mAP"):
+        return f"{100 * value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+
+
+def count(number: float | None, noun: str) -> str:
+    """Such as "1,507 images"."""
+    return f"{number or 0:,.0f} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Such as "3 min 20 s"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}\u00a0h {minutes}\u00a0min"
+    return f"{minutes}\u00a0min {rest}\u00a0s" if minutes else f"{rest}\u00a0s"

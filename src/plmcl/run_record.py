@@ -1,0 +1,73 @@
+"""run.json: what a run did, in a file that DVC keeps; MLflow can be filled again from it."""
+
+import json
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from plmcl.errors import PlmclError
+
+Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(kw_only=True)
+class RunRecord:
+    """What a run did, beside its model: enough to make its MLflow run again.
+
+    Attributes:
+        record_id: The same in every MLflow store that the run is put into.
+        mlflow_run_id: In the store where it ran.
+        name: As MLflow shows it.
+        experiment: MLflow's experiment.
+        status: MLflow's.
+        params: Flat, dotted.
+        tags: Environment, protocol, versions.
+        history: One entry an epoch: `epoch`, `phase` and metrics; None where not finite.
+        start_time: Milliseconds since 1970, UTC.
+        end_time: The same.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        strict=True, extra="forbid", allow_inf_nan=False
+    )
+
+    record_id: Annotated[str, Field(pattern=r"^[0-9A-Za-z_-]+$")] = field(
+        default_factory=lambda: uuid.uuid4().hex
+    )
+    mlflow_run_id: str | None = None
+    name: str
+    experiment: str
+    status: Status = "RUNNING"
+    params: dict[str, str | int | float | bool | None]
+    tags: dict[str, str]
+    history: list[dict[str, str | int | float | None]] = field(default_factory=list)
+    start_time: int | None = None
+    end_time: int | None = None
+
+    def write(self, path: Path) -> None:
+        """Write run.json, whole or not at all."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text(f"{text}\n", encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> "RunRecord":
+        """Read what `write` wrote.
+
+        Raises:
+            PlmclError: The file is missing, is not JSON, or has a missing, unknown or wrong key.
+        """
+        try:
+            return TypeAdapter(cls).validate_json(path.read_bytes())
+        except FileNotFoundError:
+            raise PlmclError(f"{path}: not found; run the train stage first") from None
+        except ValidationError as error:
+            problem = error.errors()[0]
+            key = ".".join(str(part) for part in problem["loc"]) or "(top)"
+            raise PlmclError(
+                f"{path}: {key}: {problem['msg']}; run the train stage again"
+            ) from None

@@ -1,0 +1,49 @@
+"""Stage check: what can be wrong in params.yaml is found before anything is downloaded."""
+
+from pathlib import Path
+
+from plmcl.data.sources import make_source, source_names
+from plmcl.errors import PlmclError
+from plmcl.labels.settings import Setting
+from plmcl.methods import make_method, method_names
+from plmcl.params import Params, load_params
+from plmcl.stages.entry import run_stage
+from plmcl.stages.paths import Paths
+
+
+def run(params: Params) -> None:
+    """Check every plug-in's section and every name in the grid.
+
+    Raises:
+        PlmclError: All the problems, a line each.
+    """
+    problems = []
+    for check, names in (
+        (lambda name: make_method(name, params.methods), {*params.methods, *params.grid.methods}),
+        (lambda name: make_source(name, params.sources), {*params.sources, params.data.source}),
+        (Setting.parse, set(params.grid.settings)),
+    ):
+        for name in sorted(names):
+            try:
+                check(name)
+            except PlmclError as error:
+                problems.append(str(error))
+    if problems:
+        raise PlmclError("params.yaml:\n" + "\n".join(problems))
+
+
+def main() -> None:
+    """Check params.yaml."""
+    params = load_params(Path("params.yaml"))
+    run(params)
+    path = Paths.of_project(Path.cwd(), params.data.source).params_ok
+    # Always the same bytes: what depends on it is not repeated when a value changes.
+    path.write_text("params.yaml can be used\n")
+    print(
+        f"params.yaml: ok; methods known: {', '.join(method_names())}; "
+        f"sources known: {', '.join(source_names())}"
+    )
+
+
+if __name__ == "__main__":
+    run_stage(main)

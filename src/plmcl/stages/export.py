@@ -1,0 +1,72 @@
+"""Stage export: the chosen weights as one self-describing ONNX file, refused if it differs."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from plmcl import schemas
+from plmcl.data.images import Recipe, load
+from plmcl.data.manifest import Manifest
+from plmcl.data.rows import truth_rows
+from plmcl.export import export_onnx
+from plmcl.inference import Card
+from plmcl.models import load_classifier
+from plmcl.params import Params, load_params
+from plmcl.run_record import RunRecord
+from plmcl.stages.entry import run_stage
+from plmcl.stages.paths import Paths
+
+PARITY_IMAGES = 16
+
+
+def run(paths: Paths, params: Params, setting: str, method: str) -> Path:
+    """Export a trained and evaluated model; the path of model.onnx.
+
+    Args:
+        paths: Of the project.
+        params: All of them.
+        setting: Such as `sspl-40`.
+        method: Such as `plmcl`.
+    """
+    torch.set_num_threads(params.train.threads)
+    manifest = Manifest.read(paths.manifests)
+    splits = schemas.read_table(paths.splits / "splits.parquet", schemas.Splits)
+    model, record = load_classifier(paths.model(setting, method) / "model.pt", manifest.label_names)
+    run_record = RunRecord.read(paths.run(setting, method) / "run.json")
+    per_label = pd.read_csv(
+        paths.run(setting, method) / "per_label.csv",
+        keep_default_na=False,
+        dtype={"label": str, "threshold": np.float32, "threshold_rule": str},
+    )
+    recipe = Recipe.from_dict(record.recipe)
+    card = Card(
+        label_names=record.label_names,
+        thresholds=per_label["threshold"].to_numpy(),
+        threshold_rules=per_label["threshold_rule"].tolist(),
+        recipe=recipe,
+        setting=setting,
+        method=method,
+        data_sha256=record.data_sha256,
+        splits_sha256=record.splits_sha256,
+        code_commit=record.code_commit,
+        run_id=run_record.mlflow_run_id or run_record.record_id,
+        parity={},
+    )
+    test = truth_rows(manifest, splits, "test")
+    images = np.stack([load(paths.raw / path, recipe) for path in test.paths[:PARITY_IMAGES]])
+    path = paths.model(setting, method) / "model.onnx"
+    card = export_onnx(model, card, images, path, tolerance=params.export.tolerance)
+    print(f"{path.relative_to(paths.root)}: parity with torch {card.parity}")
+    return path
+
+
+def main(setting: str, method: str) -> None:
+    """Export the model of METHOD under SETTING to ONNX."""
+    params = load_params(Path("params.yaml"))
+    run(Paths.of_project(Path.cwd(), params.data.source), params, setting, method)
+
+
+if __name__ == "__main__":
+    run_stage(main)

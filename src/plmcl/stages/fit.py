@@ -1,0 +1,126 @@
+"""From a folder of photos to a tagger: the same stages, chained, without git, DVC or MLflow."""
+
+import importlib.resources
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from plmcl.data.manifest import Unlisted
+from plmcl.errors import PlmclError
+from plmcl.evaluation import Evaluation
+from plmcl.params import Params, load_params
+from plmcl.report import write_report
+from plmcl.run_record import RunRecord
+from plmcl.stages import check, evaluate, export, ingest, split, train
+from plmcl.stages.paths import Paths
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for, where it differs from presets/fit.yaml.
+
+    Attributes:
+        photos: Folder of images.
+        labels: CSV of `image,labels`; None: one sub-folder a tag.
+        unlisted: What a label that is not listed for an image means.
+        setting: Label setting; `given` takes the labels as they are.
+        methods: Trained one after the other; the best on the validation split is exported.
+        labels_per_photo: k; None: counted where the labels are complete, else the preset's.
+        fine_tune: Whether all weights are trained after the head.
+    """
+
+    photos: Path
+    labels: Path | None
+    unlisted: Unlisted
+    setting: str
+    methods: Sequence[str]
+    labels_per_photo: float | None
+    fine_tune: bool
+
+
+def run(request: Request, out: Path) -> Path:
+    """Make a tagger in `out`; the path of model.onnx there.
+
+    Raises:
+        PlmclError: There are no images, the labels do not fit them, or a name is unknown.
+    """
+    if not request.photos.is_dir():
+        raise PlmclError(f"{request.photos}: not a folder")
+    out.mkdir(parents=True, exist_ok=True)
+    params = _write_params(request, out / "params.yaml")
+    check.run(params)
+    paths = Paths(out, request.photos.resolve())
+    manifest = ingest.run(paths, params)
+    print(ingest.summary(manifest))
+    print(_say_k(request, params))
+    split.run(paths, params, [request.setting])
+    results: dict[str, tuple[RunRecord, Evaluation]] = {}
+    for method in request.methods:
+        record = train.run(paths, params, request.setting, method, track=False)
+        evaluation = evaluate.run(paths, params, request.setting, method, track=False)
+        results[method] = record, evaluation
+    best = max(results, key=lambda method: _best_selection(results[method][0]))
+    print()
+    print(_table(request.setting, results, best))
+    exported = export.run(paths, params, request.setting, best)
+    tagger = out / "model.onnx"
+    shutil.copyfile(exported, tagger)
+    runs = [paths.run(request.setting, method) for method in request.methods]
+    write_report(runs, manifest, paths.raw, out / "report.html")
+    print(
+        f"\nThe tagger: {tagger} ({best})\nWhat it learned: {out / 'report.html'}\n"
+        f"Try it: plmcl predict --model {tagger} {request.photos}"
+    )
+    return tagger
+
+
+def _write_params(request: Request, path: Path) -> Params:
+    yaml = YAML()  # round trip: the preset's comments stay
+    preset = importlib.resources.files("plmcl") / "presets" / "fit.yaml"
+    values: Any = yaml.load(preset.read_text(encoding="utf-8"))
+    values["grid"] = {"settings": [request.setting], "methods": list(request.methods)}
+    values["data"]["path"] = str(request.photos.resolve())
+    values["sources"]["folder"] = {
+        "images": ".",
+        "labels": None if request.labels is None else str(request.labels.resolve()),
+        "unlisted": request.unlisted,
+    }
+    if request.labels_per_photo is not None or request.unlisted == "negative":
+        values["labels"]["per_image"] = request.labels_per_photo
+    if request.fine_tune:
+        values["train"]["mode"] = "linear_init"
+    with path.open("w", encoding="utf-8") as file:
+        yaml.dump(values, file)
+    return load_params(path)
+
+
+def _say_k(request: Request, params: Params) -> str:
+    if params.labels.per_image is None:
+        return "labels a photo: counted, since the labels are complete"
+    assumed = "" if request.labels_per_photo else " (assumed; say better: --labels-per-photo K)"
+    return f"labels a photo: {params.labels.per_image:g}{assumed}"
+
+
+def _best_selection(record: RunRecord) -> float:
+    values = [
+        value
+        for entry in record.history
+        for name, value in entry.items()
+        if name.startswith("val/") and isinstance(value, float)
+    ]
+    return max(values)
+
+
+def _table(setting: str, results: dict[str, tuple[RunRecord, Evaluation]], best: str) -> str:
+    lines = [f"{'method':<12} {'validation':>10}   test ({setting})"]
+    for method, (record, evaluation) in results.items():
+        mark = "  <- exported: best on the validation split" if method == best else ""
+        lines.append(
+            f"{method:<12} {100 * _best_selection(record):>10.1f}   "
+            f"{evaluate.summary(evaluation)}{mark}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,81 @@
+"""Where everything is: the only place that knows paths."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The files of a project.
+
+    Attributes:
+        root: The project's folder.
+        raw: The folder of a source's images and annotations.
+    """
+
+    root: Path
+    raw: Path
+
+    @classmethod
+    def of_project(cls, root: Path, source: str) -> "Paths":
+        """The layout that dvc.yaml names."""
+        return cls(root, root / "data" / "raw" / source)
+
+    @property
+    def params_ok(self) -> Path:
+        """Written by `check`: params.yaml holds no mistake that can be seen beforehand."""
+        return self.root / "data" / "params.ok"
+
+    @property
+    def manifests(self) -> Path:
+        """Written by `ingest`."""
+        return self.root / "data" / "manifests"
+
+    @property
+    def splits(self) -> Path:
+        """Written by `split`."""
+        return self.root / "data" / "splits"
+
+    def observed(self, setting: str) -> Path:
+        """The labels that training may see under a setting; written by `split`."""
+        return self.splits / "observed" / f"{setting}.parquet"
+
+    def model(self, setting: str, method: str) -> Path:
+        """Written by `train` (model.pt, labels/) and `export` (model.onnx)."""
+        return self.root / "models" / f"{setting}-{method}"
+
+    def run(self, setting: str, method: str) -> Path:
+        """What is known of a run; written by `train` and `evaluate`."""
+        return self.root / "reports" / "runs" / f"{setting}-{method}"
+
+    @property
+    def report(self) -> Path:
+        """Written by `report`."""
+        return self.root / "reports" / "index.html"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Trainings under way; outside git and DVC."""
+        return self.root / ".plmcl" / "checkpoints"
+
+    @property
+    def features(self) -> Path:
+        """Cached features; outside git and DVC, and may be deleted."""
+        return self.root / ".plmcl" / "features"
+
+    def data_sha256(self) -> str:
+        """Of the images, their labels and the label list."""
+        names = ("images.parquet", "labels.parquet", "labels.json")
+        return _sha256([self.manifests / name for name in names])
+
+    def splits_sha256(self, setting: str) -> str:
+        """Of the splits and of the labels that training may see."""
+        return _sha256([self.splits / "splits.parquet", self.observed(setting)])
+
+
+def _sha256(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()

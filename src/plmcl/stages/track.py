@@ -1,0 +1,34 @@
+"""Fill MLflow from the run records: what a fresh clone or DVC's run cache brought without a run."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from plmcl import tracking
+from plmcl.run_record import RunRecord
+
+
+def run(root: Path) -> list[str]:
+    """Restore the runs below reports/runs that MLflow lacks; their names."""
+    restored = []
+    for path in sorted((root / "reports" / "runs").glob("*/run.json")):
+        record = RunRecord.read(path)
+        metrics, per_label = None, None
+        if (path.parent / "metrics.json").exists():
+            metrics = json.loads((path.parent / "metrics.json").read_text(encoding="utf-8"))
+            per_label = pd.read_csv(
+                path.parent / "per_label.csv",
+                keep_default_na=False,
+                na_values={"ap": [""]},
+                dtype={"label": str},
+            )
+        if tracking.restore(record, metrics, per_label, root=root):
+            restored.append(record.name)
+    return restored
+
+
+def main() -> None:
+    """Restore what MLflow lacks."""
+    restored = run(Path.cwd())
+    print(f"restored {len(restored)} runs{': ' if restored else ''}{', '.join(restored)}")

@@ -1,0 +1,207 @@
+"""Stage train: one method under one setting; writes the model, the label state, the run record."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from plmcl import tracking
+from plmcl.checkpoint import Checkpoints
+from plmcl.evaluation import AP_FLAVOUR
+from plmcl.models import ModelRecord, save_classifier
+from plmcl.params import Params, load_params
+from plmcl.progress import show_progress
+from plmcl.run_record import RunRecord
+from plmcl.stages.entry import run_stage
+from plmcl.stages.job import PHASES, Job, prepare, selection_split
+from plmcl.stages.paths import Paths
+from plmcl.training import Fitted, fit
+
+
+def run(
+    paths: Paths, params: Params, setting: str, method_name: str, *, track: bool = True
+) -> RunRecord:
+    """Train and write everything.
+
+    Args:
+        paths: Of the project.
+        params: All of them.
+        setting: Such as `sspl-40`.
+        method_name: Such as `plmcl`.
+        track: Whether MLflow is told while it runs.
+    """
+    job = prepare(paths, params, setting, method_name)
+    identity = _identity(paths, params, setting, method_name)
+    checkpoints = Checkpoints(paths.checkpoints / f"{setting}-{method_name}" / identity)
+    record = _record(paths, params, setting, method_name, job, checkpoints)
+    resumed = f", goes on after epoch {checkpoints.epoch}" if checkpoints.epoch else ""
+    print(
+        f"{record.name}: {len(job.train)} images, {int(job.observations.observed.sum())} labels "
+        f"known, {job.params.train.mode}, on {job.fabric.device}{resumed}"
+    )
+    with show_progress(f"train {record.name}") as progress:
+
+        def train(on_epoch: Any) -> Fitted:
+            return fit(
+                job.model,
+                job.method,
+                job.store,
+                job.observations,
+                job.phases(),
+                fabric=job.fabric,
+                seed=params.seed,
+                checkpoints=checkpoints,
+                on_epoch=on_epoch,
+                progress=progress,
+            )
+
+        if track:
+            with tracking.start_run(record, root=paths.root) as mlflow_run:
+                # Written before the first epoch: a resumed training goes on as the same run.
+                record.write(checkpoints.directory / "run.json")
+                fitted = train(
+                    lambda entry: mlflow_run.log(
+                        {key: value for key, value in entry.items() if "/" in key},
+                        entry["epoch"],
+                        phase=entry["phase"],
+                    )
+                )
+        else:
+            fitted = train(lambda entry: None)
+            record.status = "FINISHED"
+    record.history = fitted.history
+    _write(paths, setting, method_name, job, fitted, record)
+    checkpoints.clear()
+    name, value = fitted.best_score
+    print(f"{record.name}: best epoch {fitted.best_epoch}, {selection_split(params)} {name} "
+          f"{100 * value:.1f}")  # fmt: skip
+    return record
+
+
+def _write(
+    paths: Paths,
+    setting: str,
+    method_name: str,
+    job: Job,
+    fitted: Fitted,
+    record: RunRecord,
+) -> None:
+    name, value = fitted.best_score
+    model_record = ModelRecord(
+        backbone=job.params.model.backbone,
+        label_names=job.label_names,
+        recipe=job.recipe.to_dict(),
+        setting=setting,
+        method=method_name,
+        weights=job.weights.source,
+        weights_sha256=job.weights.sha256,
+        best_epoch=fitted.best_epoch,
+        selection=name,
+        selection_value=value,
+        data_sha256=paths.data_sha256(),
+        splits_sha256=paths.splits_sha256(setting),
+        code_commit=record.tags["code_commit"],
+    )
+    save_classifier(job.model, model_record, paths.model(setting, method_name) / "model.pt")
+    job.store.save(paths.model(setting, method_name) / "labels")
+    run_folder = paths.run(setting, method_name)
+    run_folder.mkdir(parents=True, exist_ok=True)
+    record.write(run_folder / "run.json")
+    history = pd.DataFrame(
+        {
+            "epoch": [entry["epoch"] for entry in fitted.history],
+            "phase": [entry["phase"] for entry in fitted.history],
+            "train_loss": [entry["train/loss"] for entry in fitted.history],
+            "selection": [entry[f"val/{name}"] for entry in fitted.history],
+        }
+    )
+    history.to_csv(run_folder / "history.csv", index=False, lineterminator="\n")
+
+
+def _record(
+    paths: Paths,
+    params: Params,
+    setting: str,
+    method_name: str,
+    job: Job,
+    checkpoints: Checkpoints,
+) -> RunRecord:
+    started = checkpoints.directory / "run.json"
+    if started.exists():
+        return RunRecord.read(started)
+    tags = tracking.environment_tags() | {
+        "setting": setting,
+        "method": method_name,
+        "seed": str(params.seed),
+        "protocol": params.split.protocol,
+        "ap": AP_FLAVOUR,
+        "device": str(job.fabric.device),
+        "backbone_weights": job.weights.source,
+        "backbone_weights_sha256": job.weights.sha256,
+        "data_sha256": paths.data_sha256(),
+        "splits_sha256": paths.splits_sha256(setting),
+        "code_commit": tracking.code_commit(paths.root),
+    }
+    checkpoints.directory.mkdir(parents=True, exist_ok=True)
+    return RunRecord(
+        name=f"{setting}-{method_name}",
+        experiment=params.tracking.experiment,
+        params=_used_params(params, method_name),
+        tags=tags,
+    )
+
+
+def _used_params(params: Params, method_name: str) -> dict[str, Any]:
+    """Flat, dotted, and only what this run uses."""
+    used: dict[str, Any] = {"seed": params.seed, "data.source": params.data.source}
+    used |= {"labels.per_image": params.labels.per_image}
+    unused = set(params.train.model_fields_set) - {"mode", "precision", "threads"}
+    unused -= set(PHASES[params.train.mode])
+    for name, section in (
+        ("image", params.image.model_dump(mode="json")),
+        ("split", params.split.model_dump()),
+        ("model", params.model.model_dump()),
+        ("train", params.train.model_dump(exclude=unused)),
+        (f"methods.{method_name}", params.methods[method_name]),
+    ):
+        used |= _flat(name, section)
+    return used
+
+
+def _flat(prefix: str, values: Any) -> dict[str, Any]:
+    if isinstance(values, dict):
+        return {
+            k: v
+            for key, value in values.items()
+            for k, v in _flat(f"{prefix}.{key}", value).items()
+        }
+    return {prefix: values if not isinstance(values, list) else json.dumps(values)}
+
+
+def _identity(paths: Paths, params: Params, setting: str, method_name: str) -> str:
+    """Of a training: another value, other data or other code is another training."""
+    code = sorted(
+        (name, hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest())
+        for name, module in sys.modules.items()
+        if name.split(".")[0] == "plmcl" and module.__file__
+    )
+    parts = [
+        _used_params(params, method_name),
+        paths.data_sha256(),
+        paths.splits_sha256(setting),
+        code,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def main(setting: str, method: str) -> None:
+    """Train METHOD under SETTING."""
+    params = load_params(Path("params.yaml"))
+    run(Paths.of_project(Path.cwd(), params.data.source), params, setting, method)
+
+
+if __name__ == "__main__":
+    run_stage(main)

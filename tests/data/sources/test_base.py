@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from plmcl.data.sources import make_source, source_names
+from plmcl.data.sources.base import filling, label_table
+from plmcl.errors import PlmclError
+
+
+def test_the_sources_are_the_files_of_the_package():
+    assert {"folder", "scenes"} <= set(source_names())
+    assert "base" not in source_names()
+
+
+def test_a_source_is_made_from_its_section():
+    source = make_source(
+        "folder", {"folder": {"images": ".", "labels": None, "unlisted": "negative"}}
+    )
+    assert source.unlisted == "negative"
+
+
+@pytest.mark.parametrize(
+    ("name", "sections", "words"),
+    [
+        ("voc1", {}, "sources.voc1: unknown source; known: "),
+        ("base", {}, "sources.base: unknown source"),
+        ("folder", {}, "sources.folder: missing from params.yaml"),
+        ("folder", {"folder": {"images": ".", "labels": None}}, "unlisted: missing"),
+        (
+            "folder",
+            {"folder": {"images": ".", "label": None, "labels": None, "unlisted": "negative"}},
+            "label: unknown key; did you mean 'labels'?",
+        ),
+    ],
+)
+def test_a_wrong_source_or_section_is_refused(name, sections, words):
+    with pytest.raises(PlmclError) as caught:
+        make_source(name, sections)
+    assert words in str(caught.value)
+
+
+def test_a_label_table_is_sorted_by_code_point():
+    table = label_table({("b", "x"): 1, ("a", "é"): 0, ("a", "z"): 1, ("B", "z"): 1})
+    assert list(table.itertuples(index=False, name=None)) == [
+        ("B", "z", 1), ("a", "z", 1), ("a", "é", 0), ("b", "x", 1),
+    ]  # fmt: skip
+    assert table["value"].dtype == np.int8
+    assert list(label_table({}).columns) == ["image_id", "label", "value"]
+
+
+def test_filling_is_all_or_nothing(tmp_path):
+    raw = tmp_path / "deep" / "raw"
+
+    def fill(name, *, fail):
+        with filling(raw) as partial:
+            (partial / name).write_text("x")
+            if fail:
+                raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fill("a", fail=True)
+    assert not raw.exists()
+    fill("b", fail=False)  # what the failed call left is gone
+    assert [path.name for path in raw.iterdir()] == ["b"]
+    assert [path.name for path in raw.parent.iterdir()] == ["raw"]
+
+
+def test_filling_refuses_to_mix_two_snapshots(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    with filling(raw) as partial:  # empty is fine
+        (partial / "a").write_text("x")
+    with pytest.raises(PlmclError, match="is not empty"), filling(raw):
+        pass
+    assert (raw / "a").exists()

@@ -1,0 +1,127 @@
+"""Tests of make_splits: against a plain sort of hashes, and what later images must not change."""
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plmcl import schemas
+from plmcl.data.splits import make_splits
+from plmcl.errors import PlmclError
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+
+
+def images(image_ids, split=None, delivery=None):
+    frame = pd.DataFrame({"image_id": image_ids, "split": split or [""] * len(image_ids)})
+    frame = frame.astype("str")
+    return frame.assign(delivery=np.array(delivery or [0] * len(image_ids), dtype=np.int32))
+
+
+def split(frame, *, seed=0, val=0.2, test=0.2, protocol="holdout"):
+    return make_splits(frame, seed=seed, val=val, test=test, protocol=protocol)
+
+
+def as_dict(splits):
+    return dict(zip(splits["image_id"], splits["split"], strict=True))
+
+
+def by_hash(seed, purpose, image_ids):
+    return sorted(
+        image_ids, key=lambda i: hashlib.sha256(f"{seed}|{purpose}|{i}".encode()).digest()
+    )
+
+
+@given(st.sets(texts, min_size=10, max_size=30), st.integers(0, 3))
+@settings(max_examples=30, deadline=None)
+def test_the_held_out_images_are_the_first_by_hash(image_ids, seed):
+    test = by_hash(seed, "test", image_ids)[: round(0.3 * len(image_ids))]
+    rest = image_ids - set(test)
+    val = by_hash(seed, "val", rest)[: round(0.2 * len(rest))]
+    found = as_dict(split(images(list(image_ids)), seed=seed, val=0.2, test=0.3))
+    assert {i for i in found if found[i] == "test"} == set(test)
+    assert {i for i in found if found[i] == "val"} == set(val)
+    assert {i for i in found if found[i] == "train"} == rest - set(val)
+
+
+@pytest.mark.parametrize(("num_images", "counts"), [(10, (6, 2, 2)), (101, (65, 16, 20))])
+def test_counts_are_exact(num_images, counts):
+    found = split(images([f"{i}" for i in range(num_images)]))["split"].value_counts()
+    assert (found["train"], found["val"], found["test"]) == counts
+
+
+@given(st.sets(texts, min_size=12, max_size=30), st.data())
+@settings(max_examples=30, deadline=None)
+def test_images_that_arrive_later_join_train_and_change_no_earlier_row(image_ids, data):
+    image_ids = data.draw(st.permutations(sorted(image_ids)))
+    later = data.draw(st.integers(0, 2))
+    before = as_dict(split(images(image_ids[later:])))
+    claims = ["test"] * later + [""] * (len(image_ids) - later)
+    deliveries = [1] * later + [0] * (len(image_ids) - later)
+    after = as_dict(split(images(image_ids, claims, deliveries)))
+    assert {i: after[i] for i in before} == before
+    assert [after[i] for i in image_ids[:later]] == ["train"] * later
+
+
+@given(st.permutations([f"{i}.jpg" for i in range(12)]))
+@settings(max_examples=10, deadline=None)
+def test_the_order_of_the_rows_does_not_matter(image_ids):
+    expected = split(images(sorted(image_ids)))
+    pd.testing.assert_frame_equal(split(images(image_ids)), expected)
+    assert expected["image_id"].tolist() == sorted(image_ids)
+
+
+def test_the_result_keeps_its_contract(tmp_path):
+    schemas.write_table(split(images([f"{i}" for i in range(20)])), tmp_path / "splits.parquet")
+    schemas.read_table(tmp_path / "splits.parquet", schemas.Splits)
+
+
+def test_official_splits_are_kept_and_an_image_without_one_is_for_training():
+    frame = images(["a", "b", "c", "d"], ["train", "val", "test", ""])
+    assert as_dict(split(frame)) == {"a": "train", "b": "val", "c": "test", "d": "train"}
+
+
+def test_an_official_test_split_alone_gets_a_val_split_beside_it():
+    ids = [f"{i}" for i in range(12)]
+    found = as_dict(split(images(ids, ["test"] * 2 + ["train"] * 10)))
+    val = by_hash(0, "val", ids[2:])[:2]
+    assert {i for i in found if found[i] == "val"} == set(val)
+    assert {i for i in found if found[i] == "test"} == {"0", "1"}
+
+
+def test_an_official_val_split_alone_gets_a_test_split_out_of_train():
+    ids = [f"{i}" for i in range(10)]
+    found = as_dict(split(images(ids, ["val"] * 3 + ["train"] * 7)))
+    assert {i for i in found if found[i] == "val"} == {"0", "1", "2"}
+    assert {i for i in found if found[i] == "test"} == set(by_hash(0, "test", ids[3:])[:2])
+
+
+def test_the_papers_protocol_has_the_same_test_split_and_trains_on_the_rest():
+    frame = images([f"{i}" for i in range(20)], ["val"] * 5 + [""] * 15)
+    holdout, paper = as_dict(split(frame)), as_dict(split(frame, protocol="paper"))
+    assert paper == {i: "train" if holdout[i] == "val" else holdout[i] for i in holdout}
+    assert set(paper.values()) == {"train", "test"}
+
+
+@pytest.mark.parametrize(
+    ("frame", "says"),
+    [
+        (images(["a"]), "no image for val and test: 1 usable images give train 1, val 0, test 0"),
+        (
+            images(["a", "b"], ["test", "test"]),
+            "no image for train and val: .* train 0, val 0, test 2",
+        ),
+        (images([]), "no image for train and val and test: 0 usable images"),
+        (images(["a", "b"], delivery=[1, 1]), "no image for train and val and test: 0 usable"),
+    ],
+)
+def test_an_empty_split_is_refused_with_the_counts(frame, says):
+    with pytest.raises(PlmclError, match=says):
+        split(frame)
+
+
+def test_the_papers_protocol_needs_no_val_images():
+    assert set(split(images(["a", "b", "c"]), protocol="paper")["split"]) == {"train", "test"}

@@ -1,0 +1,66 @@
+"""Per-image state: rows are read and written by index, and survive a round trip to disk."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from plmcl.errors import PlmclError
+from plmcl.labels.store import LabelStore
+
+IDS = ["b.jpg", "a, with comma.jpg", 'quote".jpg', "line\nbreak 🙂.jpg"]
+
+
+def make_store():
+    return LabelStore(IDS, {"latent": torch.zeros(4, 2), "velocity": torch.ones(4, 2)})
+
+
+def test_a_write_changes_the_named_rows_only():
+    store = make_store()
+    rows = torch.tensor([2, 0])
+    state = store.read(rows)
+    state["latent"] += torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    store.write(rows, state)
+    assert store.state["latent"].tolist() == [[3, 4], [0, 0], [1, 2], [0, 0]]
+    assert store.state["velocity"].tolist() == [[1, 1]] * 4
+
+
+def test_what_is_read_is_a_copy():
+    store = make_store()
+    store.read(torch.tensor([1]))["latent"] += 7
+    assert store.state["latent"].sum() == 0
+
+
+def test_a_round_trip_keeps_ids_and_values(tmp_path):
+    store = make_store()
+    store.state["latent"][3, 1] = 0.1
+    store.save(tmp_path / "labels")
+    loaded = LabelStore.load(tmp_path / "labels")
+    assert loaded.image_ids == IDS
+    assert loaded.state.keys() == store.state.keys()
+    assert all(torch.equal(loaded.state[name], store.state[name]) for name in store.state)
+
+
+def test_a_method_without_state_has_an_empty_store(tmp_path):
+    LabelStore(IDS, {}).save(tmp_path)
+    assert LabelStore.load(tmp_path).state == {}
+
+
+def test_rows_that_do_not_match_the_index_are_refused(tmp_path):
+    make_store().save(tmp_path)
+    (tmp_path / "image_ids.json").write_text(json.dumps(IDS[:3]))
+    with pytest.raises(PlmclError, match="4 rows for 3 image ids"):
+        LabelStore.load(tmp_path)
+
+
+def test_a_pickle_is_not_read(tmp_path):
+    make_store().save(tmp_path)
+    np.save(tmp_path / "latent.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        LabelStore.load(tmp_path)
+
+
+def test_a_folder_that_is_no_store_is_named(tmp_path):
+    with pytest.raises(PlmclError, match=r"image_ids\.json: not found"):
+        LabelStore.load(tmp_path)

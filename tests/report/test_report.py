@@ -1,0 +1,376 @@
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from plmcl import schemas
+from plmcl.data.manifest import Manifest
+from plmcl.errors import PlmclError
+from plmcl.report import write_report
+from plmcl.run_record import RunRecord
+
+CAT, NA, HOSTILE = "cat", "NA", "<script>alert('1')</script> & $x_1$"
+LABELS = [CAT, NA, HOSTILE]
+IMAGES = ["a.png", "b.png", "<b>c</b>.png", "d.png"]
+TRUTH = {"a.png": [CAT, HOSTILE], "b.png": [NA], "<b>c</b>.png": [CAT]}
+SCORES = {"a.png": [0.9, 0.6, 0.2], "b.png": [0.1, 0.5, 0.1], "<b>c</b>.png": [0.4, 0.1, 0.1]}
+METRICS = {
+    "mAP": 0.75,
+    "mAP_empty_as_zero": 0.5,
+    "mAP_unknown_as_negative": 0.625,
+    "labels": 3,
+    "labels_averaged": 2,
+    "labels_without_positives": 1,
+    "labels_without_negatives": 0,
+    "images_scored": 3,
+    "mean_reciprocal_rank": 0.8,
+    "known_cells": 9,
+}
+POSITIVES_ONLY = METRICS | {
+    "mAP": None,
+    "mAP_empty_as_zero": None,
+    "labels_averaged": 0,
+    "labels_without_negatives": 3,
+}
+
+
+def make_manifest(unlisted="negative"):
+    images = pd.DataFrame({"image_id": IMAGES, "path": IMAGES})
+    images = images.assign(sha256="0" * 64, width=np.int32(8), height=np.int32(8), split="")
+    images["status"] = ["ok", "ok", "ok", "truncated"]
+    images = images.assign(reason="", delivery=np.int32(0))
+    rows = [(image, label) for image, labels in TRUTH.items() for label in labels]
+    labels = pd.DataFrame(rows, columns=["image_id", "label"]).assign(value=np.int8(1))
+    return Manifest(images, labels, LABELS, unlisted)
+
+
+def make_run(
+    folder,
+    *,
+    metrics=METRICS,
+    ap=(1.0, 0.5, None),
+    negatives=(1, 2, 3),
+    selection=(0.5, 0.7, 0.6),
+    **record,
+):
+    folder.mkdir(parents=True)
+    values = {
+        "name": folder.name,
+        "experiment": "plmcl",
+        "status": "FINISHED",
+        "params": {"data.source": "folder", "model.backbone": "tf_efficientnet_lite0"},
+        "tags": {"protocol": "holdout", "seed": "0"},
+        "history": [{"epoch": 1, "phase": "linear", "train/loss": 1.0, "val/mAP": 0.5}],
+        "start_time": 0,
+        "end_time": 200_000,
+    }
+    RunRecord(**(values | record)).write(folder / "run.json")
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    pd.DataFrame(
+        {
+            "label": LABELS,
+            "ap": ap,
+            "positives": [2, 1, 0],
+            "negatives": negatives,
+            "unknown": 0,
+            "threshold": np.array([0.5, 0.5, 0.25], np.float32),
+            "threshold_rule": "best F1",
+        }
+    ).to_csv(folder / "per_label.csv", index=False, lineterminator="\n")
+    epochs = range(1, len(selection) + 1)
+    curve = pd.DataFrame({"epoch": epochs, "phase": "linear", "train_loss": 1.0})
+    curve.assign(selection=selection).to_csv(folder / "history.csv", index=False)
+    rows = [
+        (image, label, score)
+        for image, scores in SCORES.items()
+        for label, score in zip(LABELS, scores, strict=True)
+    ]
+    scores = pd.DataFrame(rows, columns=["image_id", "label", "score"])
+    schemas.write_table(scores.astype({"score": np.float32}), folder / "predictions.parquet")
+    return folder
+
+
+class Page(HTMLParser):
+    """The page's visible text, its attributes, and what stands in elements of a class."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.html, self.tags, self.attributes, self.texts = html, [], [], []
+        self.feed(html.partition("</style>")[2])
+        self.text = " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def chips(self, verdict):
+        found = re.findall(rf'<span class="tag {verdict}" [^>]*>(.*?)</span>', self.html)
+        return [Page(f"</style>{chip}").text for chip in found]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes the page of some runs; a picture of each image lies in raw/."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in IMAGES:
+        if "/" not in name:
+            Image.new("RGB", (8, 8), "red").save(raw / name)
+    (raw / "<b>c<").mkdir()
+    Image.new("RGB", (8, 8), "red").save(raw / "<b>c<" / "b>.png")
+
+    def write(*folders, manifest=None, raw=raw):
+        out = tmp_path / "reports" / "index.html"
+        write_report(folders, manifest or make_manifest(), raw, out)
+        return Page(out.read_text(encoding="utf-8"))
+
+    return write
+
+
+def test_the_headline_names_the_best_run_and_the_next(tmp_path, write):
+    best = make_run(tmp_path / "sspl-40-plmcl", metrics=METRICS | {"mAP": 0.8126})
+    other = make_run(tmp_path / "sspl-40-an")
+    page = write(other, best)
+    headline = re.search(r"<h1>(.*?)</h1>", page.html)[1]
+    assert headline == (
+        "plmcl is best under sspl-40 (one label of 40\u00a0% of the images, none of the others): "
+        "mAP 81.3 on 3 test images; next is an with 75.0."
+    )
+    assert "2 runs on 3 images (1 truncated set aside) with 3 labels, on average 1.3" in page.text
+
+
+def test_the_table_has_a_row_a_method_a_column_a_setting_and_says_what_is_missing(tmp_path, write):
+    page = write(
+        make_run(tmp_path / "sspl-20-an", metrics=METRICS | {"mAP": 0.25}),
+        make_run(tmp_path / "sspl-60-an", metrics=METRICS | {"mAP": 0.5}),
+        make_run(tmp_path / "sspl-60-plmcl", metrics=METRICS | {"mAP": 0.75}, end_time=None),
+    )
+    table = page.html.partition("<tbody>")[2].partition("</tbody>")[0]
+    rows = [Page(f"</style>{row}").text for row in table.split("<tr>")[1:]]
+    assert rows == [
+        "an 25.0 trained in 3 min 20 s 50.0 trained in 3 min 20 s",
+        "plmcl not run 75.0 best here",
+    ]
+    assert "Every run: 2 of 3 labels averaged, 3 images." in page.text
+
+
+def test_runs_that_were_measured_on_different_images_say_so_each(tmp_path, write):
+    page = write(
+        make_run(tmp_path / "fspl-an"),
+        make_run(tmp_path / "fspl-epr", metrics=METRICS | {"images_scored": 2}),
+    )
+    assert "2 of 3 labels averaged, 3 images; trained" in page.text
+    assert "2 of 3 labels averaged, 2 images; trained" in page.text
+
+
+def test_names_may_hold_any_character_and_become_no_markup(tmp_path, write):
+    page = write(make_run(tmp_path / "sspl-40-plmcl"))
+    assert "script" not in page.tags
+    assert "b" not in page.tags
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+    assert HOSTILE in page.text  # in the table
+    assert "<script>alert('1')<…" in page.text  # in the chart, cut
+    assert ("alt", "<b>c</b>.png") in page.attributes
+    assert page.html.count("<svg") == page.html.count("</svg>")
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path, write):
+    page = write(make_run(tmp_path / "sspl-40-plmcl"))
+    for name, value in page.attributes:
+        if name in ("src", "href", "xlink:href"):
+            assert value.startswith(("data:image/jpeg;base64,", "#"))
+    assert not {"link", "script", "iframe", "object", "a"} & set(page.tags)
+    assert not re.search(r"url\((?!['\"]?#)|@import|https?://", page.html)
+
+
+def test_colours_follow_the_readers_light_or_dark(tmp_path, write):
+    page = write(make_run(tmp_path / "sspl-40-plmcl"))
+    assert "@media (prefers-color-scheme: dark)" in page.html
+    charts = re.findall(r"<svg viewBox=\"0 0 360.*?</svg>", page.html, flags=re.DOTALL)
+    assert len(charts) == 2
+    for chart in charts:
+        assert re.findall(r"(?:fill|stroke): #\w+", chart) == []
+        assert "var(--ink-2)" in chart
+        assert "var(--c0)" in chart
+
+
+def test_the_same_runs_give_the_same_page(tmp_path, write):
+    folder = make_run(tmp_path / "sspl-40-plmcl")
+    assert write(folder).html == write(folder).html
+
+
+def test_case_49_a_label_without_a_positive_is_na_with_its_reason_never_zero_or_nan(
+    tmp_path, write
+):
+    page = write(make_run(tmp_path / "sspl-40-plmcl"))
+    assert "n/a: no positive" in page.text
+    assert "n/a (no positive) 0 3 0 0.250 best F1" in page.text
+    assert not re.search(r"\bnan\b|\bNone\b", page.text)
+
+
+def test_only_positives_known_means_no_map_and_the_page_says_why(tmp_path, write):
+    only = {"metrics": POSITIVES_ONLY, "ap": (None, None, None), "negatives": (0, 0, 0)}
+    page = write(
+        make_run(tmp_path / "given-an", **only),
+        make_run(
+            tmp_path / "given-plmcl",
+            **(only | {"metrics": POSITIVES_ONLY | {"mean_reciprocal_rank": 0.9}}),
+        ),
+        manifest=make_manifest("unknown"),
+    )
+    assert (
+        "plmcl is best under given (the labels as given): mean reciprocal rank 0.900" in page.text
+    )
+    assert (
+        "mAP is n/a: every label that is known on the test images is a positive one, and on those "
+        "alone any model has an average precision of 1."
+    ) in page.text
+    assert "Average precision is n/a for every label" in page.text
+    assert page.html.count('<svg viewBox="0 0 360') == 1  # no chart without a bar in it
+    assert not re.search(r"\bnan\b|\bNone\b", page.text)
+
+
+def test_no_figure_at_all_is_said_and_does_not_break_the_page(tmp_path, write):
+    nothing = POSITIVES_ONLY | {"mean_reciprocal_rank": None, "labels_without_positives": 3}
+    page = write(
+        make_run(tmp_path / "fspl-an", metrics=nothing, ap=(None,) * 3, selection=(None, None))
+    )
+    assert "No figure: no label has both a known positive and a known negative" in page.text
+    assert "n/a: no epoch of any run has a figure" in page.text
+
+
+def test_a_run_chosen_on_the_test_split_is_called_optimistic(tmp_path, write):
+    page = write(
+        make_run(tmp_path / "sspl-40-an", tags={"protocol": "paper", "seed": "0"}),
+        make_run(tmp_path / "sspl-40-plmcl"),
+    )
+    cells = [
+        cell for cell in page.html.split("<td")[1:] if "optimistic: chosen on the test" in cell
+    ]
+    assert len(cells) == 1
+    assert "On new images expect less." in page.text
+
+
+def test_a_method_that_validation_prefers_is_named(tmp_path, write):
+    page = write(
+        make_run(tmp_path / "sspl-40-an", selection=(0.1, 0.9)),
+        make_run(tmp_path / "sspl-40-plmcl", metrics=METRICS | {"mAP": 0.8}),
+    )
+    assert (
+        "On the validation split, which is the one to choose a method on, an is ahead" in page.text
+    )
+    page = write(tmp_path / "sspl-40-plmcl")
+    assert "On the validation split, which is" not in page.text
+
+
+def test_drawn_pictures_are_called_a_stand_in(tmp_path, write):
+    page = write(make_run(tmp_path / "sspl-40-an", params={"data.source": "scenes"}))
+    assert "say nothing about photographs" in page.text
+
+
+# --- the gallery ------------------------------------------------------------------------------
+
+
+def test_predictions_are_marked_against_complete_labels(tmp_path, write):
+    page = write(make_run(tmp_path / "sspl-40-plmcl"))
+    assert page.html.count("<img ") == 3
+    assert page.chips("right") == [f"✓ {CAT} 90 %", f"✓ {NA} 50 %"]  # 0.5 reaches 0.5
+    assert page.chips("wrong") == [f"✗ {NA} 60 %"]
+    assert sorted(page.chips("missed")) == [f"○ {HOSTILE} 20 %", f"○ {CAT} 40 %"]
+    assert page.chips("unknown") == []
+    assert "nobody looked" not in page.text
+
+
+def test_a_prediction_that_nobody_looked_at_is_neither_right_nor_wrong(tmp_path, write):
+    page = write(make_run(tmp_path / "sspl-40-plmcl"), manifest=make_manifest("unknown"))
+    assert page.chips("wrong") == []
+    assert page.chips("unknown") == [f"? {NA} 60 %"]
+
+
+def test_pictures_that_are_gone_or_outside_the_folder_are_left_out(tmp_path, write):
+    run = make_run(tmp_path / "sspl-40-plmcl")
+    page = write(run, raw=tmp_path / "nowhere")
+    assert "<img " not in page.html
+    assert "n/a: no picture of the test split" in page.text
+    manifest = make_manifest()
+    Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
+    manifest.images["path"] = ["../secret.png", str(tmp_path / "secret.png"), "b.png", "d.png"]
+    assert write(run, manifest=manifest).html.count("<img ") == 1
+
+
+def test_pictures_are_small_whatever_their_size(tmp_path, write):
+    noise = np.random.default_rng(0).integers(0, 255, (1000, 1500, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "raw" / "a.png")
+    page = write(make_run(tmp_path / "sspl-40-plmcl"))
+    assert len(page.html) < 200_000
+
+
+# --- many labels ------------------------------------------------------------------------------
+
+
+def test_of_many_labels_both_ends_are_shown(tmp_path, write):
+    run = make_run(tmp_path / "sspl-40-plmcl")
+    names = [f"label {i}" for i in range(100)]
+    per_label = pd.DataFrame({"label": names, "ap": [i / 100 for i in range(100)]})
+    per_label = per_label.assign(positives=1, negatives=1, unknown=0, threshold=0.5)
+    three = pd.read_csv(run / "per_label.csv", keep_default_na=False)
+    three = three.assign(ap=0.45)
+    per_label = pd.concat([per_label.assign(threshold_rule="k"), three])
+    per_label.to_csv(run / "per_label.csv", index=False)
+    page = write(run)
+    assert "The 30 highest and the 30 lowest of 103 are shown" in page.text
+    charts = page.html.partition("Labels of the best run")[2].partition("<details>")[0]
+    shown = [int(number) for number in re.findall(r">label (\d+)<", charts)]
+    assert shown == [*range(99, 69, -1), *range(29, -1, -1)]
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("run.json", None, "run the train stage"),
+        ("history.csv", None, "run the train stage"),
+        ("metrics.json", None, "run the evaluate stage"),
+        ("per_label.csv", None, "run the evaluate stage"),
+        ("predictions.parquet", None, "predictions.parquet"),
+        ("metrics.json", "{", "metrics.json"),
+        ("metrics.json", json.dumps(METRICS | {"mAP": math.nan}), "NaN is no figure"),
+        ("metrics.json", json.dumps(METRICS | {"mAP": "0.5"}), "mAP must be a number or null"),
+        ("metrics.json", "{}", "mAP"),
+        ("history.csv", "epoch,phase\n1,linear\n", "train_loss"),
+        ("history.csv", "epoch,phase,train_loss,selection\n1,linear,x,1\n", "'x'"),
+        ("per_label.csv", "label\ncat\n", "run the evaluate stage again"),
+    ],
+)
+def test_a_file_that_is_missing_or_wrong_is_named(tmp_path, write, file, text, words):
+    run = make_run(tmp_path / "sspl-40-plmcl")
+    if text is None:
+        (run / file).unlink()
+    else:
+        (run / file).write_text(text)
+    with pytest.raises(PlmclError, match=words) as caught:
+        write(run)
+    assert str(run / file) in str(caught.value)
+
+
+def test_predictions_of_other_labels_are_refused(tmp_path, write):
+    run = make_run(tmp_path / "sspl-40-plmcl")
+    lines = (run / "per_label.csv").read_text().splitlines()
+    (run / "per_label.csv").write_text("\n".join(lines[:1] + lines[2:]))
+    with pytest.raises(PlmclError, match=r"predictions\.parquet has label 'cat'"):
+        write(run)
+
+
+def test_no_run_is_refused(write):
+    with pytest.raises(PlmclError, match="no run to report"):
+        write()

@@ -1,0 +1,309 @@
+"""The pipeline as DVC runs it, small: exact dependencies, no-op repeats, interruption, equality."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from project import edit_params, environment, make_project, run_command
+from ruamel.yaml import YAML
+
+from plmcl.params import Section, load_params
+
+pytestmark = pytest.mark.slow
+
+STAGES = (
+    ["check", "download", "ingest", "split", "report"]
+    + [f"{verb}@sspl-40-{m}" for verb in ("train", "evaluate", "export") for m in ("an", "plmcl")]
+)  # fmt: skip
+
+# Stands in for `python` in the stages' commands: the same interpreter, and a list of what it read.
+TRACING_PYTHON = """#!{python}
+import atexit, json, os, runpy, sys
+from pathlib import Path
+
+assert sys.argv[1] == "-m", sys.argv
+module = sys.argv[2]
+sys.argv[:] = sys.argv[2:]
+sys.path[0] = os.getcwd()
+
+def write():
+    root = Path.cwd()
+    files = [Path(m.__file__) for m in list(sys.modules.values()) if getattr(m, "__file__", None)]
+    read = sorted({{str(f.relative_to(root)) for f in files if f.is_relative_to(root / "src")}})
+    Path(os.environ["TRACES"], os.environ["DVC_STAGE"] + ".json").write_text(json.dumps(read))
+
+atexit.register(write)
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    return tmp_path_factory.mktemp("traces")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, traces):
+    """A project after its first `dvc repro`, every stage of which was watched."""
+    folder = make_project(tmp_path_factory.mktemp("project") / "plmcl")
+    shim = tmp_path_factory.mktemp("bin") / "python"
+    shim.write_text(TRACING_PYTHON.format(python=sys.executable))
+    shim.chmod(0o755)
+    path = f"{shim.parent}:{environment()['PATH']}"
+    run_command("dvc", "repro", cwd=folder, PATH=path, TRACES=str(traces))
+    return folder
+
+
+def locked(project):
+    return YAML(typ="safe").load((project / "dvc.lock").read_text())["stages"]
+
+
+def test_every_stage_ran_and_left_a_report_and_an_onnx_file(project):
+    assert set(locked(project)) == set(STAGES)
+    assert (project / "models/sspl-40-plmcl/model.onnx").stat().st_size > 10_000
+    assert "sspl-40" in (project / "reports/index.html").read_text()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_imports_only_files_among_its_dependencies(project, traces, stage):
+    read = json.loads((traces / f"{stage.replace('/', '_')}.json").read_text())
+    declared = [dep["path"] for dep in locked(project)[stage]["deps"]]
+    hidden = [f for f in read if not any(f == d or f.startswith(f"{d}/") for d in declared)]
+    assert not hidden
+    unused = [
+        d
+        for d in declared
+        if d.startswith("src/") and not any(f == d or f.startswith(f"{d}/") for f in read)
+    ]
+    assert not unused
+
+
+class Watched:
+    """Params that note which keys are used."""
+
+    def __init__(self, values, path, used):
+        self._values, self._path, self._used = values, path, used
+
+    def _at(self, key, value):
+        path = f"{self._path}.{key}" if self._path else key
+        if isinstance(value, Section) or (key in ("sources", "methods") and not self._path):
+            return Watched(value, path, self._used)
+        self._used.add(path)
+        return value
+
+    def __getattr__(self, key):
+        value = getattr(self._values, key)
+        if callable(value) or key.startswith("model_"):  # the whole section, as by model_dump
+            self._used.add(self._path)
+            return value
+        return self._at(key, value)
+
+    def __getitem__(self, key):
+        return self._at(key, self._values[key])
+
+    def __contains__(self, key):
+        return key in self._values
+
+
+@pytest.mark.parametrize("stage", [name for name in STAGES if name not in ("check",)])
+def test_a_stage_uses_only_params_that_it_declares(project, monkeypatch, stage):
+    """Case 80: a value that a stage uses and does not declare would not make it run again."""
+    used: set[str] = set()
+    verb, _, item = stage.partition("@")
+    module = __import__(f"plmcl.stages.{verb}", fromlist=["main"])
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(module, "load_params", lambda path: Watched(load_params(path), "", used))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    module.main(*item.rsplit("-", 1)) if item else module.main()
+    declared = locked(project)[stage]["params"]["params.yaml"]
+    undeclared = [u for u in used if not any(u == d or u.startswith(f"{d}.") for d in declared)]
+    assert not undeclared
+    # Dotted into a section: declared more finely than the code reads would be a mistake, too.
+    run_command("dvc", "checkout", "--force", cwd=project)
+
+
+def test_a_second_repro_does_nothing_and_is_quick(project):
+    start = time.monotonic()
+    done = run_command("dvc", "repro", cwd=project)
+    assert "Data and pipelines are up to date" in done.stdout
+    assert "Running stage" not in done.stdout
+    assert time.monotonic() - start < 15  # under 5 s on two idle cores
+
+
+def changed(project):
+    done = run_command("dvc", "status", "--json", cwd=project)
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        ({"methods.plmcl.alpha": 5.0}, {"check", "train@sspl-40-plmcl"}),
+        ({"methods.bce.smoothing": 0.1}, {"check"}),
+        ({"export.tolerance": 1e-3}, {"check", "export@sspl-40-an", "export@sspl-40-plmcl"}),
+        ({"sources.folder.images": "x"}, {"check"}),
+        ({"split.val": 0.25}, {"check", "split", "train@sspl-40-an", "train@sspl-40-plmcl"}),
+    ],
+)
+def test_a_changed_param_runs_what_uses_it_alone(project, changes, stages):
+    before = (project / "params.yaml").read_text()
+    edit_params(project / "params.yaml", changes)
+    try:
+        assert changed(project) == stages
+    finally:
+        (project / "params.yaml").write_text(before)
+    assert changed(project) == set()
+
+
+def test_a_changed_method_file_trains_that_method_alone(project):
+    path = project / "src/plmcl/methods/plmcl.py"
+    before = path.read_text()
+    path.write_text(before + "\n# changed\n")
+    try:
+        assert changed(project) == {"check", "train@sspl-40-plmcl"}
+    finally:
+        path.write_text(before)
+
+
+def test_a_new_method_trains_that_method_alone(project):
+    """One file and one section: what is there already stays as it is."""
+    before = (project / "params.yaml").read_text()
+    path = project / "src/plmcl/methods/an_new.py"
+    path.write_text((project / "src/plmcl/methods/an.py").read_text())
+    changes = {"methods.an_new": {"smoothing": 0.1}, "grid.methods": ["an", "plmcl", "an_new"]}
+    edit_params(project / "params.yaml", changes)
+    try:
+        new = {f"{verb}@sspl-40-an_new" for verb in ("train", "evaluate", "export")}
+        assert changed(project) == {"check", "report"} | new
+    finally:
+        path.unlink()
+        (project / "params.yaml").write_text(before)
+
+
+def test_a_misspelt_key_is_named_before_anything_is_downloaded(project):
+    before = (project / "params.yaml").read_text()
+    (project / "params.yaml").write_text(before.replace("momentum: 0.7", "momentm: 0.7"))
+    try:
+        done = run_command("dvc", "repro", cwd=project, check=False)
+        assert done.returncode != 0
+        assert "methods.plmcl" in done.stderr
+        assert "momentm: unknown key; did you mean 'momentum'?" in done.stderr
+        assert "download" not in done.stdout
+    finally:
+        (project / "params.yaml").write_text(before)
+
+
+def test_metrics_and_plots_are_shown(project):
+    done = run_command("dvc", "metrics", "show", "--json", cwd=project)
+    files = json.loads(done.stdout)[""]["data"]
+    metrics = files["reports/runs/sspl-40-plmcl/metrics.json"]["data"]
+    assert 0 <= metrics["mAP"] <= 1
+    done = run_command("dvc", "plots", "show", "--json", cwd=project)
+    assert "reports/runs/sspl-40-an/history.csv" in done.stdout
+
+
+def test_runs_are_in_mlflow_with_curves_test_figures_and_comparable_tags(project):
+    import mlflow
+
+    client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")
+    experiment = client.get_experiment_by_name("plmcl")
+    runs = [
+        run
+        for run in client.search_runs([experiment.experiment_id])
+        if "DVC_STAGE" in run.data.tags
+    ]
+    assert {run.data.tags["DVC_STAGE"] for run in runs} == {
+        "train@sspl-40-an",
+        "train@sspl-40-plmcl",
+    }
+    for run in runs:
+        metrics = json.loads(
+            (project / "reports/runs" / run.info.run_name / "metrics.json").read_text()
+        )
+        assert run.info.status == "FINISHED"
+        assert run.data.metrics["test/mAP"] == pytest.approx(metrics["mAP"])
+        assert len(client.get_metric_history(run.info.run_id, "train/loss")) == 4
+        assert run.data.params["train.mode"] == "linear_init"
+        assert {"setting", "method", "seed", "splits_sha256", "code_commit"} <= set(run.data.tags)
+
+
+def test_track_fills_an_mlflow_that_lacks_the_runs(project):
+    uri = f"sqlite:///{project}/other.db"
+    first = run_command("plmcl", "track", cwd=project, MLFLOW_TRACKING_URI=uri)
+    assert "restored 2 runs: sspl-40-an, sspl-40-plmcl" in first.stdout
+    again = run_command("plmcl", "track", cwd=project, MLFLOW_TRACKING_URI=uri)
+    assert "restored 0 runs" in again.stdout
+
+
+def test_an_experiment_runs_with_other_values(project):
+    run_command("dvc", "exp", "run", "-n", "small-alpha", "-S", "methods.plmcl.alpha=2.0",
+                cwd=project)  # fmt: skip
+    try:
+        shown = json.loads(run_command("dvc", "exp", "show", "--json", cwd=project).stdout)
+        assert "small-alpha" in json.dumps(shown)
+    finally:
+        run_command("git", "checkout", "params.yaml", cwd=project)
+        run_command("dvc", "repro", cwd=project)
+
+
+def test_two_clones_give_identical_splits_and_metrics(project, tmp_path):
+    """On CPU, with the same lock, processor type and train.threads."""
+    other = make_project(tmp_path / "clone")
+    run_command("dvc", "repro", "evaluate", cwd=other)
+    names = ["splits.parquet", "draws.parquet", "observed/sspl-40.parquet"]
+    paths = [f"data/splits/{name}" for name in names] + [
+        f"reports/runs/sspl-40-{method}/{name}"
+        for method in ("an", "plmcl")
+        for name in ("metrics.json", "history.csv", "per_label.csv", "predictions.parquet")
+    ]
+    for path in paths:
+        assert (other / path).read_bytes() == (project / path).read_bytes(), path
+
+
+def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
+    """Case 81: the state lies outside the outputs, which DVC removes before a stage runs."""
+    changes = {"train.mode": "linear", "grid.methods": ["plmcl"]}
+    changes |= {"train.linear": {"epochs": 400, "batch_size": 4, "learning_rate": 1e-3}}
+    project = make_project(tmp_path / "killed", changes)
+    run_command("dvc", "repro", "split", cwd=project)
+    command = [sys.executable, "-m", "plmcl.stages.train", "sspl-40", "plmcl"]
+    inside = environment(PYTHONPATH="src")
+    process = subprocess.Popen(command, cwd=project, env=inside, stdout=subprocess.DEVNULL)
+    commits = project / ".plmcl/checkpoints/sspl-40-plmcl"
+    deadline = time.monotonic() + 120
+    while not list(commits.glob("*/epoch-*")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+
+    import mlflow
+
+    client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")
+    ids = [client.get_experiment_by_name("plmcl").experiment_id]
+    (run,) = client.search_runs(ids)
+    assert run.info.status == "KILLED"
+
+    done = run_command("dvc", "repro", "train", cwd=project)
+    assert "goes on after epoch" in done.stdout
+    (resumed,) = client.search_runs(ids)
+    assert resumed.info.run_id == run.info.run_id
+    assert resumed.info.status == "FINISHED"
+    weights = torch.load(project / "models/sspl-40-plmcl/model.pt", weights_only=True)["weights"]
+
+    whole = make_project(tmp_path / "whole", changes)
+    run_command("dvc", "repro", "train", cwd=whole)
+    expected = torch.load(whole / "models/sspl-40-plmcl/model.pt", weights_only=True)["weights"]
+    assert weights.keys() == expected.keys()
+    for name, values in expected.items():
+        assert torch.equal(weights[name], values), name
+    for name in ("latent.npy", "velocity.npy", "image_ids.json"):
+        path = Path("models/sspl-40-plmcl/labels", name)
+        assert (project / path).read_bytes() == (whole / path).read_bytes(), name
+    assert not list(commits.glob("*"))

@@ -1,0 +1,190 @@
+"""The loop: each row once, state in step with weights, the best epoch kept, resume exact."""
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from plmcl.checkpoint import Checkpoints
+from plmcl.data.loading import EpochOrder, FeatureBatches
+from plmcl.errors import PlmclError
+from plmcl.labels.store import LabelStore
+from plmcl.methods.base import Method
+from plmcl.methods.plmcl import Plmcl
+from plmcl.training import Observations, PhaseRun, fit
+
+N, L, D = 23, 3, 5
+IDS = [f"{i}.jpg" for i in range(N)]
+
+
+class Counting(Method):
+    """Keeps, as its state, how often an image was seen; its loss is the mean squared logit."""
+
+    def initial_state(self, targets, observed):
+        return {"visits": torch.zeros_like(targets)}
+
+    def loss(self, logits, targets, observed, labels, *, schedule, positives_per_image):
+        assert torch.equal(labels["visits"], torch.full_like(targets, schedule.epoch))
+        return (logits**2).mean()
+
+    def update(self, logits, targets, observed, labels):
+        return {"visits": labels["visits"] + 1}
+
+
+class Scripted:
+    """A selection score that follows a script, whatever the weights."""
+
+    def __init__(self, *values):
+        self.values = list(values)
+
+    def __call__(self):
+        return "mAP", self.values.pop(0)
+
+
+def make_network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(D, 8), nn.Dropout(0.5), nn.Linear(8, L))
+
+
+def make_observations():
+    generator = torch.Generator().manual_seed(1)
+    observed = torch.rand(N, L, generator=generator) < 0.4
+    return Observations(observed.float(), observed, 1.5)
+
+
+def make_phase(network, epochs, score, name="fine_tune", learning_rate=0.05):
+    features = torch.randn(N, D, generator=torch.Generator().manual_seed(2))
+    batches = FeatureBatches(features, EpochOrder(IDS, seed=0, batch_size=4))
+    return PhaseRun(name, network, batches, epochs, learning_rate, score)
+
+
+def run(network, method, phases, directory, on_epoch=lambda entry: None, store=None):
+    observations = make_observations()
+    if store is None:
+        state = method.initial_state(observations.targets, observations.observed)
+        store = LabelStore(IDS, state)
+    fitted = fit(
+        network,
+        method,
+        store,
+        observations,
+        phases,
+        fabric=Fabric(accelerator="cpu", devices=1),
+        seed=3,
+        checkpoints=Checkpoints(directory),
+        on_epoch=on_epoch,
+        progress=lambda done, total: None,
+    )
+    return fitted, store
+
+
+def make_plmcl():
+    return Plmcl(
+        alpha=10.0,
+        momentum=0.7,
+        sharpness=4.0,
+        order=2.0,
+        unobserved_weight=0.6,
+        regulariser_weight=1.0,
+        cs_order="prediction_as_target",
+        cs_mean=False,
+        unobserved_order="pseudo_label_as_target",
+    )
+
+
+def test_each_image_is_seen_once_an_epoch_and_its_state_moves_once(tmp_path):
+    network = make_network()
+    _, store = run(network, Counting(), [make_phase(network, 3, Scripted(1, 2, 3))], tmp_path)
+    assert torch.equal(store.state["visits"], torch.full((N, L), 3.0))
+
+
+def test_the_best_epoch_of_all_is_kept_with_the_label_state_that_belongs_to_it(tmp_path):
+    network = make_network()
+    weights = []
+    fitted, store = run(
+        network,
+        Counting(),
+        [make_phase(network, 3, Scripted(0.2, 0.9, 0.4))],
+        tmp_path,
+        on_epoch=lambda entry: weights.append(network[0].weight.detach().clone()),
+    )
+    assert fitted.best_epoch == 2
+    assert fitted.best_score == ("mAP", 0.9)
+    assert torch.equal(network[0].weight, weights[1])
+    assert torch.equal(store.state["visits"], torch.full((N, L), 2.0))
+
+
+def test_equal_scores_keep_the_earlier_epoch(tmp_path):
+    network = make_network()
+    phase = make_phase(network, 3, Scripted(0.5, 0.5, 0.5))
+    assert run(network, Counting(), [phase], tmp_path)[0].best_epoch == 1
+
+
+def test_a_phase_starts_from_the_best_weights_before_it_and_the_schedule_goes_on(tmp_path):
+    network = make_network()
+    visits = []
+
+    class Watching(Counting):
+        def loss(self, logits, targets, observed, labels, *, schedule, positives_per_image):
+            visits.append((schedule.epoch, schedule.epochs, labels["visits"][0, 0].item()))
+            return (logits**2).mean()
+
+    phases = [
+        make_phase(network, 3, Scripted(0.1, 0.8, 0.3), "linear"),
+        make_phase(network, 2, Scripted(0.2, 0.9)),
+    ]
+    fitted, _ = run(network, Watching(), phases, tmp_path)
+    # After epoch 2 (the best) images had been seen twice; that state enters the second phase.
+    assert sorted(set(visits)) == [(0, 5, 0), (1, 5, 1), (2, 5, 2), (3, 5, 2), (4, 5, 3)]
+    assert fitted.best_epoch == 5
+    assert [entry["phase"] for entry in fitted.history] == ["linear"] * 3 + ["fine_tune"] * 2
+
+
+@pytest.mark.parametrize("killed_after", [1, 2, 3])
+def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(tmp_path, killed_after):
+    """Case 63: same order, same dropout, same optimiser, same label state."""
+    scores = (0.3, 0.4, 0.2, 0.5)
+
+    def phases(network, start):
+        return [
+            make_phase(network, 2, Scripted(*scores[start:2]), "linear"),
+            make_phase(network, 2, Scripted(*scores[max(start, 2) :])),
+        ]
+
+    whole = make_network()
+    expected, expected_store = run(whole, make_plmcl(), phases(whole, 0), tmp_path / "whole")
+
+    class KilledError(Exception):
+        pass
+
+    def kill(entry):
+        if entry["epoch"] == killed_after:
+            raise KilledError
+
+    first = make_network()
+    with pytest.raises(KilledError):
+        run(first, make_plmcl(), phases(first, 0), tmp_path / "cut", kill)
+    second = make_network(seed=99)  # whatever it starts with is replaced
+    fitted, store = run(second, make_plmcl(), phases(second, killed_after), tmp_path / "cut")
+    assert fitted == expected
+    for name, values in whole.state_dict().items():
+        assert torch.equal(second.state_dict()[name], values), name
+    for name, values in expected_store.state.items():
+        assert torch.equal(store.state[name], values), name
+
+
+def test_a_loss_that_is_not_finite_ends_the_training_with_advice(tmp_path):
+    class Broken(Counting):
+        def loss(self, logits, targets, observed, labels, *, schedule, positives_per_image):
+            return logits.sum() * float("nan")
+
+    network = make_network()
+    with pytest.raises(PlmclError, match=r"loss is nan in epoch 1; lower the learning rate"):
+        run(network, Broken(), [make_phase(network, 1, Scripted(1))], tmp_path)
+
+
+def test_training_lowers_the_loss(tmp_path):
+    network = make_network()
+    phase = make_phase(network, 30, Scripted(*range(30)))
+    fitted, _ = run(network, Counting(), [phase], tmp_path)
+    assert fitted.history[-1]["train/loss"] < 0.2 * fitted.history[0]["train/loss"]
