@@ -23,6 +23,7 @@ SMALL = {
     },
     "image.size": 32,
     "model": {"backbone": "test_efficientnet", "weights": "none"},
+    "train.mode": "linear_init",
     "train.threads": 1,
     "train.linear": {"epochs": 3, "batch_size": 8, "learning_rate": 1e-2},
     "train.fine_tune": {"epochs": 1, "batch_size": 8, "learning_rate": 1e-3},

@@ -1,6 +1,7 @@
 """The pipeline as DVC runs it, small: exact dependencies, no-op repeats, interruption, equality."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ STAGES = (
 
 # Stands in for `python` in the stages' commands: the same interpreter, and a list of what it read.
 TRACING_PYTHON = """#!{python}
-import atexit, json, os, runpy, sys
+import atexit, importlib.util, json, os, runpy, sys
 from pathlib import Path
 
 assert sys.argv[1] == "-m", sys.argv
@@ -34,6 +35,7 @@ sys.path[0] = os.getcwd()
 def write():
     root = Path.cwd()
     files = [Path(m.__file__) for m in list(sys.modules.values()) if getattr(m, "__file__", None)]
+    files.append(Path(importlib.util.find_spec(module).origin))
     read = sorted({{str(f.relative_to(root)) for f in files if f.is_relative_to(root / "src")}})
     Path(os.environ["TRACES"], os.environ["DVC_STAGE"] + ".json").write_text(json.dumps(read))
 
@@ -242,23 +244,22 @@ def test_track_fills_an_mlflow_that_lacks_the_runs(project):
 
 def test_an_experiment_runs_with_other_values(project):
     run_command("dvc", "exp", "run", "-n", "small-alpha", "-S", "methods.plmcl.alpha=2.0",
-                cwd=project)  # fmt: skip
+                "train@sspl-40-plmcl", cwd=project)  # fmt: skip
     try:
         shown = json.loads(run_command("dvc", "exp", "show", "--json", cwd=project).stdout)
         assert "small-alpha" in json.dumps(shown)
     finally:
         run_command("git", "checkout", "params.yaml", cwd=project)
-        run_command("dvc", "repro", cwd=project)
+        run_command("dvc", "repro", "train@sspl-40-plmcl", cwd=project)
 
 
 def test_two_clones_give_identical_splits_and_metrics(project, tmp_path):
     """On CPU, with the same lock, processor type and train.threads."""
     other = make_project(tmp_path / "clone")
-    run_command("dvc", "repro", "evaluate", cwd=other)
+    run_command("dvc", "repro", "evaluate@sspl-40-plmcl", cwd=other)
     names = ["splits.parquet", "draws.parquet", "observed/sspl-40.parquet"]
     paths = [f"data/splits/{name}" for name in names] + [
-        f"reports/runs/sspl-40-{method}/{name}"
-        for method in ("an", "plmcl")
+        f"reports/runs/sspl-40-plmcl/{name}"
         for name in ("metrics.json", "history.csv", "per_label.csv", "predictions.parquet")
     ]
     for path in paths:
@@ -268,9 +269,10 @@ def test_two_clones_give_identical_splits_and_metrics(project, tmp_path):
 def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
     """Case 81: the state lies outside the outputs, which DVC removes before a stage runs."""
     changes = {"train.mode": "linear", "grid.methods": ["plmcl"]}
-    changes |= {"train.linear": {"epochs": 400, "batch_size": 4, "learning_rate": 1e-3}}
+    changes |= {"train.linear": {"epochs": 60, "batch_size": 4, "learning_rate": 1e-3}}
     project = make_project(tmp_path / "killed", changes)
     run_command("dvc", "repro", "split", cwd=project)
+    whole = shutil.copytree(project, tmp_path / "whole")
     command = [sys.executable, "-m", "plmcl.stages.train", "sspl-40", "plmcl"]
     inside = environment(PYTHONPATH="src")
     process = subprocess.Popen(command, cwd=project, env=inside, stdout=subprocess.DEVNULL)
@@ -297,8 +299,7 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
     assert resumed.info.status == "FINISHED"
     weights = torch.load(project / "models/sspl-40-plmcl/model.pt", weights_only=True)["weights"]
 
-    whole = make_project(tmp_path / "whole", changes)
-    run_command("dvc", "repro", "train", cwd=whole)
+    run_command(*command, cwd=whole, PYTHONPATH="src")
     expected = torch.load(whole / "models/sspl-40-plmcl/model.pt", weights_only=True)["weights"]
     assert weights.keys() == expected.keys()
     for name, values in expected.items():

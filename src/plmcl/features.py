@@ -13,8 +13,6 @@ from plmcl.data.loading import ImageRows, sequential_batches
 from plmcl.models import Classifier
 from plmcl.progress import ProgressCallback
 
-BATCH_SIZE = 32
-
 
 def cached_features(
     model: Classifier,
@@ -55,7 +53,7 @@ def _compute(
     training = model.training
     model.eval().to(device)
     features = torch.empty(len(images), model.num_features)
-    for rows, pixels in sequential_batches(images, batch_size=BATCH_SIZE):
+    for rows, pixels in sequential_batches(images):
         features[rows] = model.features(pixels.to(device)).float().cpu()
         progress(int(rows[-1]) + 1, len(images))
     model.train(training)

@@ -96,7 +96,7 @@ def test_expected_positive_penalty_of_a_hand_worked_batch() -> None:
 
 
 def test_expected_positive_penalty_has_the_scale_of_coco() -> None:
-    # METHODS 2.2(e): L = 80, k = 2.9, every p = .5: .215; gradient .0029 / B a logit.
+    # As in docs/methods.md: L = 80, k = 2.9, every p = .5: .215; gradient .0029 / B a logit.
     logits = torch.zeros(4, 80, requires_grad=True)
     penalty = expected_positive_penalty(logits, 2.9)
     penalty.backward()

@@ -201,7 +201,7 @@ def test_the_other_order_has_no_rest_at_the_prediction_and_polarises() -> None:
     assert labels["latent"].sigmoid().tolist() == [pytest.approx([1, 0, 0.5], abs=1e-2)]
 
 
-# Final pseudo label after 10 and 30 visits at a constant prediction, from 0.5 (METHODS 2.2(b)).
+# Final pseudo label after 10 and 30 visits at a constant prediction, from 0.5 (docs/methods.md).
 PREDICTIONS = [0.02, 0.1, 0.3, 0.6, 0.9]
 VISITS_TABLE = {
     1 / 80: ([0.488, 0.490, 0.495, 0.502, 0.510], [0.460, 0.467, 0.483, 0.508, 0.533]),
@@ -310,7 +310,7 @@ def test_it_is_the_double_loop_and_its_finite_differences(
     ],
 )
 def test_the_pull_on_an_unobserved_logit_in_either_order(order: str, per_entry) -> None:
-    """METHODS 2.2(a): yhat - y_u read as usual, -yhat (1 - yhat) logit(y_u) read literally."""
+    """docs/methods.md: yhat - y_u read as usual, -yhat (1 - yhat) logit(y_u) read literally."""
     method = make(unobserved_order=order, regulariser_weight=0.0)
     logits = torch.tensor(LOGITS, requires_grad=True)
     loss(method, logits).backward()

@@ -1,5 +1,6 @@
 """How a stage or a command ends: exit codes, one line for the user, a signal that is not lost."""
 
+import errno
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ TELEMETRY_OFF = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DVC_NO_ANALYTICS": "1",
 }
+DISK_PROBLEMS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
 
 
 def run_stage(function: Callable[..., None]) -> None:
@@ -35,6 +37,11 @@ def run_app(app: Callable[..., Any]) -> None:
     except PlmclError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in DISK_PROBLEMS:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(PlmclError.exit_code)
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:

@@ -23,8 +23,6 @@ from plmcl.stages.entry import run_stage
 from plmcl.stages.paths import Paths
 from plmcl.thresholds import Thresholds, fit_thresholds
 
-BATCH_SIZE = 64
-
 
 def run(
     paths: Paths, params: Params, setting: str, method: str, *, track: bool = True
@@ -103,7 +101,7 @@ def _predict(model: Classifier, images: ImageRows, split: str) -> NDArray[np.flo
     with show_progress(f"predict {split}") as progress:
 
         def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-            for rows, pixels in sequential_batches(images, batch_size=BATCH_SIZE):
+            for rows, pixels in sequential_batches(images):
                 yield rows, pixels.to(device)
                 progress(int(rows[-1]) + 1, len(images))
 

@@ -58,7 +58,11 @@ def run(paths: Paths, params: Params, setting: str, method: str) -> Path:
     images = np.stack([load(paths.raw / path, recipe) for path in test.paths[:PARITY_IMAGES]])
     path = paths.model(setting, method) / "model.onnx"
     card = export_onnx(model, card, images, path, tolerance=params.export.tolerance)
-    print(f"{path.relative_to(paths.root)}: parity with torch {card.parity}")
+    difference = max(card.parity["max_difference"].values())
+    print(
+        f"{path.relative_to(paths.root)}: equals torch within {difference:.1e} on "
+        f"{len(images)} images (allowed: {params.export.tolerance:g})"
+    )
     return path
 
 

@@ -51,7 +51,7 @@ def run(request: Request, out: Path) -> Path:
     if not request.photos.is_dir():
         raise PlmclError(f"{request.photos}: not a folder")
     out.mkdir(parents=True, exist_ok=True)
-    params = _write_params(request, out / "params.yaml")
+    params = write_params(request, out / "params.yaml")
     check.run(params)
     paths = Paths(out, request.photos.resolve())
     manifest = ingest.run(paths, params)
@@ -78,7 +78,8 @@ def run(request: Request, out: Path) -> Path:
     return tagger
 
 
-def _write_params(request: Request, path: Path) -> Params:
+def write_params(request: Request, path: Path) -> Params:
+    """Write the params.yaml of a request: the preset, with what the user said in its place."""
     yaml = YAML()  # round trip: the preset's comments stay
     preset = importlib.resources.files("plmcl") / "presets" / "fit.yaml"
     values: Any = yaml.load(preset.read_text(encoding="utf-8"))

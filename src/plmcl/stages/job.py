@@ -35,7 +35,6 @@ PHASES = {
     "linear_init": ("linear", "fine_tune"),
     "end_to_end": ("fine_tune",),
 }
-EVALUATION_BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Job:
         selection = self._images(self.selection)
 
         def score() -> Score:
-            batches = sequential_batches(selection, batch_size=EVALUATION_BATCH_SIZE)
+            batches = sequential_batches(selection)
             on_device = ((rows, images.to(self.fabric.device)) for rows, images in batches)
             return self._score(predict(self.model, on_device, len(selection)))
 

@@ -45,7 +45,7 @@ def run(paths: Paths, params: Params, settings: Iterable[str]) -> None:
         )
         schemas.write_table(observed, paths.observed(name))
         counts = describe(observed, draws, splits, setting)
-        print(f"{name}: " + ", ".join(f"{value} {key}" for key, value in counts.items()))
+        print(f"{name}: " + ", ".join(f"{value} {key}" for key, value in counts.items() if value))
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ def run(
         f"{record.name}: {len(job.train)} images, {int(job.observations.observed.sum())} labels "
         f"known, {job.params.train.mode}, on {job.fabric.device}{resumed}"
     )
+    phases = job.phases()
     with show_progress(f"train {record.name}") as progress:
 
         def train(on_epoch: Any) -> Fitted:
@@ -50,7 +51,7 @@ def run(
                 job.method,
                 job.store,
                 job.observations,
-                job.phases(),
+                phases,
                 fabric=job.fabric,
                 seed=params.seed,
                 checkpoints=checkpoints,

@@ -1,0 +1,21 @@
+"""Without a terminal progress is a plain line now and then, and never more."""
+
+import plmcl.progress
+from plmcl.progress import show_progress
+
+
+def test_a_line_at_most_every_ten_seconds_with_the_time_left(capsys, monkeypatch):
+    now = iter([0.0, 1.0, 10.0, 12.0, 20.0, 21.0])
+    monkeypatch.setattr(plmcl.progress.time, "monotonic", lambda: next(now))
+    with show_progress("train") as progress:
+        for done in (1, 5, 6, 8, 10):
+            progress(done, 10)
+    # After 10 s a half is done: 10 s left; after 20 s four fifths: 5 s left.
+    assert capsys.readouterr().err == "train: 5/10, 10 s left\ntrain: 8/10, 5 s left\n"
+
+
+def test_quick_work_prints_nothing(capsys):
+    with show_progress("ingest") as progress:
+        progress(1, 2)
+        progress(2, 2)
+    assert capsys.readouterr().err == ""
