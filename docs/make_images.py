@@ -33,7 +33,7 @@ BROWSER_FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--hide-scrollbars",
 )  # fmt: skip
-REPORT_SIZE = (1100, 1240)  # down to the end of the learning curves
+REPORT_SIZE = (800, 1280)  # down to the end of the learning curves
 PICTURES = 6
 GAP, LINE, MARGIN = 12, 17, 8
 LIMIT = 300_000  # bytes of a file
@@ -85,9 +85,9 @@ def photograph_report(path: Path) -> None:
 
 
 def save(image: Image.Image, path: Path) -> None:
-    """Write a PNG of 128 colours, which drawings and text do not miss."""
+    """Write a PNG, and refuse one that is too large for a page."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image.quantize(128, method=Image.Quantize.MEDIANCUT).save(path, optimize=True)
+    image.save(path, optimize=True)
     print(f"{path.relative_to(ROOT)}: {image.width}x{image.height}, {path.stat().st_size} bytes")
     if path.stat().st_size > LIMIT:
         raise PlmclError(f"{path}: more than {LIMIT} bytes")

@@ -61,10 +61,3 @@ def test_only_tensors_and_plain_types_are_committed(tmp_path):
     with pytest.raises((pickle.PickleError, AttributeError)):
         checkpoints.save(1, {"thing": Thing()})
     assert checkpoints.load() is None
-
-
-def test_cleared_commits_are_gone(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "run")
-    checkpoints.save(1, {"epoch": 1})
-    checkpoints.clear()
-    assert checkpoints.load() is None

@@ -8,12 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from project import edit_params, environment, make_project, run_command
 from ruamel.yaml import YAML
 
 from plmcl.params import Section, load_params
+from plmcl.run_record import RunRecord
 
 pytestmark = pytest.mark.slow
 
@@ -308,3 +310,16 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
         path = Path("models/sspl-40-plmcl/labels", name)
         assert (project / path).read_bytes() == (whole / path).read_bytes(), name
     assert not list(commits.glob("*"))
+
+
+def test_the_papers_protocol_trains_on_all_images_and_says_that_it_chose_on_test(tmp_path):
+    changes = {"split.protocol": "paper", "train.mode": "linear", "grid.methods": ["epr"]}
+    project = make_project(tmp_path / "paper", changes)
+    run_command("dvc", "repro", "evaluate@sspl-40-epr", cwd=project)
+    splits = pd.read_parquet(project / "data/splits/splits.parquet")["split"].value_counts()
+    assert splits.to_dict() == {"train": 48, "test": 12}
+    record = RunRecord.read(project / "reports/runs/sspl-40-epr/run.json")
+    assert record.selection_key == "selected_on_test/mAP"
+    # The optimistic figure is the reported one, by definition.
+    metrics = json.loads((project / "reports/runs/sspl-40-epr/metrics.json").read_text())
+    assert metrics["mAP"] == pytest.approx(record.best_selection, abs=1e-6)

@@ -70,3 +70,12 @@ def test_what_is_no_record_is_refused(tmp_path, text):
 def test_a_missing_record_says_which_stage_writes_it(tmp_path):
     with pytest.raises(PlmclError, match="run the train stage first"):
         RunRecord.read(tmp_path / "run.json")
+
+
+@pytest.mark.parametrize("key", ["val/mAP", "selected_on_test/mAP"])
+def test_the_figure_that_epochs_are_chosen_by_has_its_splits_name(key):
+    history = [{"epoch": 1, "phase": "linear", "train/loss": 0.5, key: 0.25}]
+    history.append({"epoch": 2, "phase": "linear", "train/loss": 0.9, key: 0.75})
+    mine = record(history=history)
+    assert (mine.selection_key, mine.best_selection) == (key, 0.75)
+    assert record(history=[]).selection_key == ""

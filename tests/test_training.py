@@ -3,10 +3,12 @@
 import pytest
 import torch
 from lightning_fabric import Fabric
+from PIL import Image
 from torch import nn
 
 from plmcl.checkpoint import Checkpoints
-from plmcl.data.loading import EpochOrder, FeatureBatches
+from plmcl.data.images import Recipe
+from plmcl.data.loading import EpochOrder, FeatureBatches, ImageBatches, ImageRows
 from plmcl.errors import PlmclError
 from plmcl.labels.store import LabelStore
 from plmcl.methods.base import Method
@@ -38,7 +40,7 @@ class Scripted:
         self.values = list(values)
 
     def __call__(self):
-        return "mAP", self.values.pop(0)
+        return "val/mAP", self.values.pop(0)
 
 
 def make_network(seed=0):
@@ -109,7 +111,7 @@ def test_the_best_epoch_of_all_is_kept_with_the_label_state_that_belongs_to_it(t
         on_epoch=lambda entry: weights.append(network[0].weight.detach().clone()),
     )
     assert fitted.best_epoch == 2
-    assert fitted.best_score == ("mAP", 0.9)
+    assert fitted.best_score == ("val/mAP", 0.9)
     assert torch.equal(network[0].weight, weights[1])
     assert torch.equal(store.state["visits"], torch.full((N, L), 2.0))
 
@@ -171,6 +173,42 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(tmp_path, ki
         assert torch.equal(second.state_dict()[name], values), name
     for name, values in expected_store.state.items():
         assert torch.equal(store.state[name], values), name
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_a_resume_from_images_is_exact_whatever_the_number_of_workers(tmp_path, monkeypatch, cpus):
+    """Dropout and mirroring are drawn anew each epoch, and do not ask when workers started."""
+    for i in range(N):
+        Image.new("RGB", (32, 32), (10 * i, 255 - 10 * i, 90)).save(tmp_path / f"{i}.png")
+    recipe = Recipe(size=32, background=(0, 0, 0), max_pixels=10**6)
+    images = ImageRows(tmp_path, [f"{i}.png" for i in range(N)], recipe)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layers = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(3 * 32 * 32, L))
+
+        def forward(self, pixels):
+            return self.layers(pixels.float() / 255)
+
+    def phase(network, epochs, scores):
+        order = EpochOrder(IDS, seed=0, batch_size=4)
+        batches = ImageBatches(images, order)
+        return PhaseRun("fine_tune", network, batches, epochs, 0.01, Scripted(*scores))
+
+    def kill(entry):
+        if entry["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    whole, first, second = Net(), Net(), Net()
+    run(whole, make_plmcl(), [phase(whole, 4, (1, 2, 3, 4))], tmp_path / "whole")
+    monkeypatch.setattr("plmcl.data.loading.os.sched_getaffinity", lambda pid: range(cpus))
+    with pytest.raises(KeyboardInterrupt):
+        run(first, make_plmcl(), [phase(first, 4, (1, 2, 3, 4))], tmp_path / "cut", kill)
+    run(second, make_plmcl(), [phase(second, 4, (3, 4))], tmp_path / "cut")
+    for name, values in whole.state_dict().items():
+        assert torch.equal(second.state_dict()[name], values), name
 
 
 def test_a_loss_that_is_not_finite_ends_the_training_with_advice(tmp_path):

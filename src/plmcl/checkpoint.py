@@ -52,10 +52,6 @@ class Checkpoints:
         commits = self._commits()
         return _read(commits[-1] / FILE) if commits else None
 
-    def clear(self) -> None:
-        """Remove all commits: the training has ended and its outputs are written."""
-        shutil.rmtree(self.directory, ignore_errors=True)
-
     def _commits(self) -> list[Path]:
         return sorted(self.directory.glob(f"{PREFIX}*"))
 

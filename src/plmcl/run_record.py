@@ -1,6 +1,7 @@
 """run.json: what a run did, in a file that DVC keeps; MLflow can be filled again from it."""
 
 import json
+import math
 import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +26,8 @@ class RunRecord:
         status: MLflow's.
         params: Flat, dotted.
         tags: Environment, protocol, versions.
-        history: One entry an epoch: `epoch`, `phase` and metrics; None where not finite.
+        history: One entry an epoch: `epoch`, `phase`, `train/loss` and the figure that epochs are
+            chosen by; None where not finite.
         start_time: Milliseconds since 1970, UTC.
         end_time: The same.
     """
@@ -46,6 +48,22 @@ class RunRecord:
     history: list[dict[str, str | int | float | None]] = field(default_factory=list)
     start_time: int | None = None
     end_time: int | None = None
+
+    @property
+    def selection_key(self) -> str:
+        """Name in the history of the figure that epochs are chosen by; empty without a history.
+
+        `val/…` on the validation split, `selected_on_test/…` under the paper's protocol: two
+        names, so that no table mixes them.
+        """
+        keys = (key for entry in self.history for key in entry if "/" in key)
+        return next((key for key in keys if not key.startswith("train/")), "")
+
+    @property
+    def best_selection(self) -> float:
+        """The largest value of that figure; NaN without a history."""
+        values = [entry.get(self.selection_key) for entry in self.history]
+        return max((v for v in values if isinstance(v, float)), default=math.nan)
 
     def write(self, path: Path) -> None:
         """Write run.json, whole or not at all."""

@@ -70,7 +70,7 @@ class Fitted:
     Attributes:
         best_epoch: From 1; the model holds the weights of that epoch, the store its label state.
         best_score: (name, value) on the selection split.
-        history: One entry an epoch: `epoch`, `phase`, `train/loss` and `val/<score's name>`.
+        history: One entry an epoch: `epoch`, `phase`, `train/loss` and the score under its name.
     """
 
     best_epoch: int
@@ -141,7 +141,7 @@ def fit(
                 best = {"epoch": epoch + 1, "name": name, "score": value}
                 best |= _snapshot(model, store)
             entry = {"epoch": epoch + 1, "phase": phase.name, "train/loss": loss}
-            history.append(entry | {f"val/{name}": value})
+            history.append(entry | {name: value})
             checkpoints.save(
                 epoch + 1,
                 {"epoch": epoch + 1, "history": history, "best": best}

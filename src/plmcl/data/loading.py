@@ -145,6 +145,8 @@ def _loader(
         num_workers=workers,
         persistent_workers=workers > 0,
         collate_fn=_collate,
+        # Its own: what a network draws must not depend on when workers were started.
+        generator=torch.Generator(),
         pin_memory=torch.cuda.is_available(),
     )
 

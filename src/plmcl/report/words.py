@@ -115,10 +115,7 @@ def setting_in_words(setting: str) -> str:
 
 def selection_name(result: Result) -> str:
     """What epochs are chosen by, and on which split."""
-    name = next(
-        (key for entry in result.record.history for key in entry if key.startswith("val/")),
-        f"val/{result.figure}",
-    ).removeprefix("val/")
+    name = result.record.selection_key.partition("/")[2] or result.figure
     split = "test" if result.is_optimistic else "validation"
     return f"{FIGURE_NAMES.get(name, name)} on the {split} split"
 

@@ -63,7 +63,7 @@ def run(request: Request, out: Path) -> Path:
         record = train.run(paths, params, request.setting, method, track=False)
         evaluation = evaluate.run(paths, params, request.setting, method, track=False)
         results[method] = record, evaluation
-    best = max(results, key=lambda method: _best_selection(results[method][0]))
+    best = max(results, key=lambda method: results[method][0].best_selection)
     print()
     print(_table(request.setting, results, best))
     exported = export.run(paths, params, request.setting, best)
@@ -106,22 +106,12 @@ def _say_k(request: Request, params: Params) -> str:
     return f"labels a photo: {params.labels.per_image:g}{assumed}"
 
 
-def _best_selection(record: RunRecord) -> float:
-    values = [
-        value
-        for entry in record.history
-        for name, value in entry.items()
-        if name.startswith("val/") and isinstance(value, float)
-    ]
-    return max(values)
-
-
 def _table(setting: str, results: dict[str, tuple[RunRecord, Evaluation]], best: str) -> str:
     lines = [f"{'method':<12} {'validation':>10}   test ({setting})"]
     for method, (record, evaluation) in results.items():
         mark = "  <- exported: best on the validation split" if method == best else ""
         lines.append(
-            f"{method:<12} {100 * _best_selection(record):>10.1f}   "
+            f"{method:<12} {100 * record.best_selection:>10.1f}   "
             f"{evaluate.summary(evaluation)}{mark}"
         )
     return "\n".join(lines)

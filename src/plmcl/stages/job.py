@@ -109,7 +109,10 @@ class Job:
             )
 
     def _score(self, probs: Any) -> Score:
-        return selection_score(evaluate(self.selection.targets, self.selection.observed, probs))
+        evaluation = evaluate(self.selection.targets, self.selection.observed, probs)
+        name, value = selection_score(evaluation)
+        prefix = "val" if self.params.split.protocol == "holdout" else "selected_on_test"
+        return f"{prefix}/{name}", value
 
 
 def prepare(paths: Paths, params: Params, setting: str, method_name: str) -> Job:

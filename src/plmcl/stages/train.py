@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,18 @@ from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
 from plmcl.run_record import RunRecord
 from plmcl.stages.entry import run_stage
-from plmcl.stages.job import PHASES, Job, prepare, selection_split
+from plmcl.stages.job import PHASES, Job, prepare
 from plmcl.stages.paths import Paths
 from plmcl.training import Fitted, fit
+
+# Where a training's numbers come from.
+CODE = tuple(
+    f"plmcl.{name}"
+    for name in (
+        *("data", "evaluation", "features", "labels", "methods", "models", "ordering", "ranking"),
+        *("stages.job", "training"),
+    )
+)
 
 
 def run(
@@ -35,7 +45,8 @@ def run(
     """
     job = prepare(paths, params, setting, method_name)
     identity = _identity(paths, params, setting, method_name)
-    checkpoints = Checkpoints(paths.checkpoints / f"{setting}-{method_name}" / identity)
+    own_checkpoints = paths.checkpoints / f"{setting}-{method_name}"
+    checkpoints = Checkpoints(own_checkpoints / identity)
     record = _record(paths, params, setting, method_name, job, checkpoints)
     resumed = f", goes on after epoch {checkpoints.epoch}" if checkpoints.epoch else ""
     print(
@@ -75,10 +86,9 @@ def run(
             record.status = "FINISHED"
     record.history = fitted.history
     _write(paths, setting, method_name, job, fitted, record)
-    checkpoints.clear()
+    shutil.rmtree(own_checkpoints)  # also what trainings with other values left when given up
     name, value = fitted.best_score
-    print(f"{record.name}: best epoch {fitted.best_epoch}, {selection_split(params)} {name} "
-          f"{100 * value:.1f}")  # fmt: skip
+    print(f"{record.name}: best epoch {fitted.best_epoch}, {name} {100 * value:.1f}")
     return record
 
 
@@ -116,7 +126,7 @@ def _write(
             "epoch": [entry["epoch"] for entry in fitted.history],
             "phase": [entry["phase"] for entry in fitted.history],
             "train_loss": [entry["train/loss"] for entry in fitted.history],
-            "selection": [entry[f"val/{name}"] for entry in fitted.history],
+            "selection": [entry[name] for entry in fitted.history],
         }
     )
     history.to_csv(run_folder / "history.csv", index=False, lineterminator="\n")
@@ -187,7 +197,7 @@ def _identity(paths: Paths, params: Params, setting: str, method_name: str) -> s
     code = sorted(
         (name, hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest())
         for name, module in sys.modules.items()
-        if name.split(".")[0] == "plmcl" and module.__file__
+        if name.startswith(CODE) and module.__file__
     )
     parts = [
         _used_params(params, method_name),
