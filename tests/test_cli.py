@@ -84,11 +84,26 @@ def test_predict_answers_the_rest_when_a_file_cannot_be_read_and_says_partial(
     bad.write_text("<html>404</html>")
     done = plmcl("predict", "--model", tagger / "model.onnx", bad, good, "--format", "csv")
     assert done.returncode == 3
-    assert "1 of 2 files could not be read" in done.stderr
+    assert "1 of 2 could not be read" in done.stderr
     header, first, second = done.stdout.splitlines()
     assert header.startswith("file,error,labels")
     assert "HTML" in first
     assert "my photo, 1.png" in second
+
+
+def test_predict_answers_a_folder_without_images_with_its_reason(tagger, photos, tmp_path):
+    done = plmcl("predict", "--model", tagger / "model.onnx", tmp_path, photos / "my photo, 1.png")
+    assert done.returncode == 3
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["file"] == str(tmp_path)
+    assert "no images in" in first["error"]
+    assert second["error"] is None
+
+
+def test_the_folder_of_the_tagger_is_not_among_the_photos(photos):
+    done = plmcl("fit", photos, "--labels", photos / "labels.csv", "--out", photos / "tagger")
+    refused(done, "lies among the photos")
+    assert not (photos / "tagger").exists()
 
 
 def refused(done, *parts):
@@ -101,8 +116,10 @@ def refused(done, *parts):
 
 
 def test_no_images(tmp_path):
-    (tmp_path / "notes.txt").write_text("x")
-    refused(plmcl("fit", tmp_path, "--out", tmp_path / "out"), "no images in", "suffix .txt")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("x")
+    refused(plmcl("fit", folder, "--out", tmp_path / "out"), "no images in", "suffix .txt")
 
 
 def test_a_label_file_that_names_absent_images(photos, tmp_path):
@@ -160,6 +177,7 @@ def test_a_label_list_that_changed_since_training(small):
     for stage in (["download"], ["ingest"], ["split"], ["train", "sspl-40", "an"]):
         assert plmcl(*stage, cwd=small).returncode == 0
     edit_params(small / "params.yaml", {"sources.scenes.labels": 5})
+    shutil.rmtree(small / "data/raw/scenes")
     for stage in ("download", "ingest", "split"):
         assert plmcl(stage, cwd=small).returncode == 0
     refused(

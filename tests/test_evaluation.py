@@ -240,6 +240,7 @@ def test_the_figures_of_a_hand_worked_split() -> None:
         "labels_without_positives": 2,
         "labels_without_negatives": 1,
         "images_scored": 4,
+        "images_known": 4,
         "mean_reciprocal_rank": pytest.approx((1 + 4 / 2 + 1 / 3) / 6),
         "known_cells": 10,
     }

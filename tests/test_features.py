@@ -64,6 +64,18 @@ def test_the_second_time_nothing_is_computed(images, tmp_path):
     assert torch.equal(first, second)
 
 
+def test_other_pixels_of_the_same_files_are_computed_anew(images, tmp_path):
+    compute(images, tmp_path / "cache")
+    larger = ImageRows(images.root, images.paths, Recipe(64, (255, 255, 255), 10**6))
+    assert compute(larger, tmp_path / "cache")[1] == 1
+
+
+def test_other_code_is_computed_anew(images, tmp_path, monkeypatch):
+    compute(images, tmp_path / "cache")
+    monkeypatch.setattr("plmcl.features._code", lambda: ["another version"])
+    assert compute(images, tmp_path / "cache")[1] == 1
+
+
 @pytest.mark.parametrize("change", [{"weights": "others"}, {"content": tuple("abcdX")}])
 def test_other_weights_or_other_pixels_are_computed_anew(images, tmp_path, change):
     compute(images, tmp_path / "cache")

@@ -141,8 +141,7 @@ def test_a_missing_path_is_named():
 def test_without_a_network_the_message_says_which_file_to_put_where(tmp_path, monkeypatch):
     """Case 71."""
 
-    def no_network(url, destination, hash_prefix):
-        assert hash_prefix == "0676ba61"
+    def no_network(url, destination):
         raise OSError("Temporary failure in name resolution")
 
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
@@ -158,10 +157,26 @@ def test_a_downloaded_file_is_used_without_a_network(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, "download_url_to_file", None)
     (tmp_path / "checkpoints").mkdir()
     source = build_classifier(LITE, num_labels=3, seed=5)
-    name = models._imagenet_url(LITE).rsplit("/", 1)[-1]
-    torch.save(source.backbone.state_dict(), tmp_path / "checkpoints" / name)
+    file = tmp_path / "checkpoints" / "unnamed"
+    torch.save(source.backbone.state_dict(), file)
+    name = f"lite0-{hashlib.sha256(file.read_bytes()).hexdigest()[:8]}.pth"
+    file.rename(file.with_name(name))
+    monkeypatch.setattr(models, "_imagenet_url", lambda backbone: f"somewhere/{name}")
     model = build_classifier(LITE, num_labels=3, seed=0)
     assert load_backbone_weights(model, LITE, "imagenet").source == name
+
+
+def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, monkeypatch):
+    """By torch's convention a published file's name ends with the beginning of its hash."""
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    source = build_classifier(LITE, num_labels=3, seed=5)
+    name = models._imagenet_url(LITE).rsplit("/", 1)[-1]
+    assert name == "tf_efficientnet_lite0-0aa007d2.pth"
+    torch.save(source.backbone.state_dict(), tmp_path / "checkpoints" / name)
+    model = build_classifier(LITE, num_labels=3, seed=0)
+    with pytest.raises(PlmclError, match=r"not the published file.*its name says 0aa007d2"):
+        load_backbone_weights(model, LITE, "imagenet")
 
 
 def test_a_classifier_survives_its_file(tmp_path):

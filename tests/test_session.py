@@ -1,4 +1,3 @@
-import os
 import random
 import re
 
@@ -9,7 +8,7 @@ from onnx import TensorProto, helper
 
 from plmcl import session
 from plmcl.errors import PlmclError
-from plmcl.session import CPU, CUDA, open_session, usable_cores
+from plmcl.session import CPU, CUDA, open_session
 
 
 def twice(*, opset=18, ir_version=10, op="Add", domain=None):
@@ -141,13 +140,3 @@ def test_an_unknown_provider_is_an_error_that_lists_the_known(tmp_path):
     text = refusal(save(twice(), tmp_path / "m.onnx"), providers=["cuda"])
     assert text.startswith("asked for cuda, but the session has")
     assert CPU in text
-
-
-def test_usable_cores_are_those_of_this_process_not_of_the_machine():
-    allowed = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(allowed)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, allowed)
-    assert usable_cores() == len(allowed)

@@ -5,16 +5,13 @@ Each command imports what it runs only when it runs, so that `--help` answers at
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from plmcl.stages.entry import run_app
-
-if TYPE_CHECKING:
-    from plmcl.inference import Prediction
 
 PARTIAL = 3  # exit code: something was answered, and something was not
 
@@ -84,24 +81,36 @@ def predict(
     Example: plmcl predict --model tagger/model.onnx photos > tags.jsonl
     """
     from plmcl.data.listing import list_images
-    from plmcl.inference import Tagger, tag_files, write_csv, write_jsonl
+    from plmcl.errors import PlmclError
+    from plmcl.inference import Prediction, Tagger, tag_files, write_csv, write_jsonl
 
     tagger = Tagger(model)
-    files: list[Path] = []
-    for path in paths:
-        files += [path / name for name in list_images(path)[0]] if path.is_dir() else [path]
-    unreadable = 0
+    unreadable = total = 0
 
-    def counted(predictions: Iterable["Prediction"]) -> Iterator["Prediction"]:
-        nonlocal unreadable
-        for prediction in predictions:
+    def predictions() -> Iterator[Prediction]:
+        files: list[Path] = []
+        for path in paths:
+            try:
+                names = list_images(path)[0] if path.is_dir() else [""]
+            except PlmclError as error:
+                yield from tag_files(tagger, files, batch_size=batch_size)
+                files = []
+                yield Prediction(str(path), str(error), [])
+            else:
+                files += [path / name for name in names]
+        yield from tag_files(tagger, files, batch_size=batch_size)
+
+    def counted() -> Iterator[Prediction]:
+        nonlocal unreadable, total
+        for prediction in predictions():
             unreadable += prediction.error is not None
+            total += 1
             yield prediction
 
     write = {"jsonl": write_jsonl, "csv": write_csv}[output]
-    write(counted(tag_files(tagger, files, batch_size=batch_size)), sys.stdout)
+    write(counted(), sys.stdout)
     if unreadable:
-        typer.echo(f"{unreadable} of {len(files)} files could not be read", err=True)
+        typer.echo(f"{unreadable} of {total} could not be read; their lines say why", err=True)
         raise typer.Exit(PARTIAL)
 
 

@@ -4,7 +4,8 @@ Arrays are (N, L): images by labels. `targets` in {0, 1} count only where `obser
 true; `probs` are probabilities, never logits (nothing here guesses) and never decisions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,7 @@ def evaluate(targets: NDArray[Any], observed: Bools, probs: NDArray[Any]) -> Eva
         "labels_without_positives": int((positives == 0).sum()),
         "labels_without_negatives": int((positives == known).sum()),
         "images_scored": len(probs),
+        "images_known": int(observed.any(axis=1).sum()),
         "mean_reciprocal_rank": _mean_reciprocal_rank(positive, probs),
         "known_cells": int(known.sum()),
     }
@@ -164,7 +166,11 @@ def predict(
             outside = rows[(rows < 0) | (rows >= num_images)]
             if len(outside):
                 raise PlmclError(f"predict: row {outside[0]} is outside 0..{num_images - 1}")
-            with torch.inference_mode(), torch.autocast(inputs.device.type, enabled=False):
+            with (
+                torch.inference_mode(),
+                torch.autocast(inputs.device.type, enabled=False),
+                _strict_fp32(),
+            ):
                 logits = model(inputs)
             finite = logits.isfinite().all(dim=1).cpu().numpy()
             if not finite.all():
@@ -185,6 +191,17 @@ def predict(
             f"row {wrong[0]} came {visits[wrong[0]]} times"
         )
     return probs
+
+
+@contextmanager
+def _strict_fp32() -> Iterator[None]:
+    """Convolutions in fp32 and not in TF32, cuDNN's default: the served model has no TF32."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def _mean_reciprocal_rank(positive: Bools, probs: NDArray[Any]) -> float | None:

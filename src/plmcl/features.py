@@ -1,6 +1,8 @@
 """Features of images under frozen weights: computed once, kept on disk, shared by all runs."""
 
 import hashlib
+import importlib.metadata
+import inspect
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plmcl.data.images import Recipe
 from plmcl.data.loading import ImageRows, sequential_batches
 from plmcl.models import Classifier
 from plmcl.progress import ProgressCallback
@@ -35,7 +38,16 @@ def cached_features(
         device: Where to compute.
         progress: Told (images done, N).
     """
-    identity = json.dumps([weights, asdict(images.recipe), content])
+    identity = json.dumps(
+        [
+            weights,
+            asdict(images.recipe),
+            content,
+            str(device.type),
+            torch.get_num_threads(),
+            _code(),
+        ]
+    )
     path = cache / f"{hashlib.sha256(identity.encode()).hexdigest()}.npy"
     if not path.exists():
         features = _compute(model, images, device, progress)
@@ -44,6 +56,13 @@ def cached_features(
         np.save(writing, features.numpy(), allow_pickle=False)
         writing.replace(path)
     return torch.from_numpy(np.load(path, allow_pickle=False)).to(device)
+
+
+def _code() -> list[str]:
+    """What turns a file into features: our code and the libraries under it."""
+    files = [inspect.getsourcefile(of) for of in (Classifier, Recipe, cached_features)]
+    hashes = [hashlib.sha256(Path(file or "").read_bytes()).hexdigest() for file in files]
+    return hashes + [importlib.metadata.version(name) for name in ("torch", "timm", "pillow")]
 
 
 @torch.inference_mode()

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from plmcl.card import Card as Card
 from plmcl.data.images import ImageProblem, load
 from plmcl.errors import PlmclError
-from plmcl.session import open_session, usable_cores
+from plmcl.machine import usable_cores
+from plmcl.session import open_session
 
 INPUT, OUTPUT = "images", "probs"
 CSV_COLUMNS = ("file", "error", "labels", "scores")

@@ -8,6 +8,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -162,12 +163,19 @@ def load_backbone_weights(model: Classifier, backbone: str, weights: str) -> Wei
         path = Path(weights).expanduser()
         if not path.is_file():
             raise PlmclError(f"model.weights: {path} is not a file")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    named = re.search(r"-([0-9a-f]{8,})\.", path.name)
+    if weights in ("package", "imagenet") and named and not sha256.startswith(named[1]):
+        raise PlmclError(
+            f"model.weights: {path} is not the published file: its SHA-256 begins {sha256[:8]} and "
+            f"its name says {named[1]}; delete it, and let it be fetched again"
+        )
     state = _read_state_dict(path)
     if weights == "package":
         # The publisher renamed the tensors and kept their order.
         state = dict(zip(model.backbone.state_dict(), state.values(), strict=False))
     _load_backbone(model.backbone, state, path)
-    return Weights(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    return Weights(path.name, sha256)
 
 
 def save_classifier(model: Classifier, record: ModelRecord, path: Path) -> None:
@@ -194,14 +202,21 @@ def load_classifier(path: Path, label_names: Sequence[str]) -> tuple[Classifier,
     saved = _read_safely(path)
     if not isinstance(saved, dict) or saved.keys() != {"weights", "record"}:
         raise PlmclError(f"{path}: not a model of ours: no weights and record in it")
-    record = ModelRecord(**saved["record"])
+    try:
+        record = ModelRecord(**saved["record"])
+    except TypeError as error:
+        raise PlmclError(f"{path}: of another version ({error}); train again") from None
     if record.label_names != list(label_names):
         added = sorted(set(label_names) - set(record.label_names))
         removed = sorted(set(record.label_names) - set(label_names))
         change = f"added {added}, removed {removed}" if added or removed else "another order"
         raise PlmclError(f"{path}: the label list changed since training ({change}); train again")
     model = build_classifier(record.backbone, num_labels=len(record.label_names), seed=0)
-    model.load_state_dict(saved["weights"])
+    try:
+        model.load_state_dict(saved["weights"])
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise PlmclError(f"{path}: its weights do not fit {record.backbone}: {reason}") from None
     return model.eval(), record
 
 
@@ -243,8 +258,7 @@ def _downloaded_file(backbone: str) -> Path:
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            # The end of the file's name is the beginning of its SHA-256: it is checked.
-            torch.hub.download_url_to_file(url, str(path), hash_prefix=path.stem.rsplit("-", 1)[-1])
+            torch.hub.download_url_to_file(url, str(path))
         except (OSError, RuntimeError) as error:
             raise PlmclError(
                 f"model.weights: cannot download {url} ({error}); put that file at {path}, or set "
@@ -258,9 +272,9 @@ def _imagenet_url(backbone: str) -> str:
         enum: Any = importlib.import_module("torchvision.models").get_model_weights(backbone)
         return str(enum.IMAGENET1K_V1.url)  # V1: the weights that the published figures start from
     url = importlib.import_module("timm").get_pretrained_cfg(backbone).url
-    if not url:
+    if not url or url.endswith(".npz"):
         raise PlmclError(
-            f"model.weights: timm publishes no plain file for {backbone}; set a path instead"
+            f"model.weights: timm publishes no state dict of {backbone} as a plain file; set a path"
         )
     return str(url)
 

@@ -65,13 +65,6 @@ def open_session(path: Path, *, providers: Sequence[str] | None, threads: int) -
     return session
 
 
-def usable_cores() -> int:
-    """Cores that this process may use: a container or `taskset` may allow fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _explain(error: Exception) -> str:
     """ONNX Runtime's message, which begins with C++ paths and types, in a user's words."""
     text = " ".join(str(error).split())

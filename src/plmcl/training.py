@@ -20,8 +20,6 @@ Score = tuple[str, float]
 class Batches(Protocol):
     """Where an epoch's batches come from; see `plmcl.data.loading`."""
 
-    def __len__(self) -> int: ...
-
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(rows (B,) int64, inputs) of each batch; each row once."""
         ...
@@ -197,7 +195,7 @@ def train_epoch(
     if not math.isfinite(mean):
         raise PlmclError(
             f"the loss is {mean} in epoch {schedule.epoch + 1}; lower the learning rate, or set "
-            "train.precision to 32-true. The last finite epoch is kept: repeat the command"
+            "train.precision to 32-true (with other values training begins anew)"
         )
     return mean
 

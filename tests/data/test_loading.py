@@ -48,6 +48,14 @@ def test_an_epoch_visits_each_row_once_and_ends_with_a_short_batch():
     assert sorted(rows_of(order, 3)) == list(range(50))
 
 
+def test_a_last_batch_of_one_joins_the_batch_before_it():
+    order = EpochOrder(IDS, seed=0, batch_size=7)  # 50 = 7 * 7 + 1
+    assert [len(batch) for batch in order] == [7] * 6 + [8]
+    assert len(order) == 7
+    assert [len(batch) for batch in EpochOrder(IDS[:1], seed=0, batch_size=7)] == [1]
+    assert sorted(rows_of(order, 0)) == list(range(50))
+
+
 def test_the_order_changes_with_the_epoch_and_the_seed_and_repeats_itself():
     order = EpochOrder(IDS, seed=0, batch_size=16)
     first = rows_of(order, 0)
@@ -89,7 +97,7 @@ def test_pixels_are_those_of_the_recipe_mirrored_where_the_key_says_so(images):
 
 @pytest.mark.parametrize("cpus", [1, 3])
 def test_the_number_of_workers_changes_nothing(images, monkeypatch, cpus):
-    monkeypatch.setattr(loading.os, "sched_getaffinity", lambda pid: range(cpus))
+    monkeypatch.setattr(loading, "usable_cores", lambda: cpus)
     order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
     batches = ImageBatches(images, order)
     assert batches.loader.num_workers == cpus - 1
@@ -121,7 +129,7 @@ def test_sequential_batches_visit_each_row_once_in_order_unmirrored(images):
 def test_a_file_that_vanished_is_one_clear_error_also_from_a_worker(images, monkeypatch):
     (images.root / "4.png").unlink()
     for cpus in (1, 2):
-        monkeypatch.setattr(loading.os, "sched_getaffinity", lambda pid, n=cpus: range(n))
+        monkeypatch.setattr(loading, "usable_cores", lambda n=cpus: n)
         with pytest.raises(PlmclError, match=r"4\.png: .*readable at ingest") as error:
             list(sequential_batches(images, batch_size=2))
         assert "\n" not in str(error.value)

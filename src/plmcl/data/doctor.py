@@ -1,13 +1,13 @@
 """Every file gets exactly one status and a reason; nothing is changed, moved or deleted."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from plmcl.data.images import ImageProblem, Recipe, decode
+from plmcl.machine import usable_cores
 from plmcl.progress import ProgressCallback
 
 
@@ -66,17 +66,10 @@ def examine_all(
         One finding a file, in the order of `files`.
     """
     findings = []
-    with ThreadPoolExecutor(_num_threads()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         # Decoding and hashing release the interpreter's lock.
         for finding in pool.map(lambda file: examine(root / file, recipe), files):
             findings.append(finding)
             if progress is not None:
                 progress(len(findings), len(files))
     return findings
-
-
-def _num_threads() -> int:
-    # The cores that this process may use; a container often has fewer than the machine.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

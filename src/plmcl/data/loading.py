@@ -4,7 +4,6 @@ Order and flips follow from (seed, epoch, image id) alone, so neither the number
 resume, nor images that arrive later change what an image goes through.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from plmcl.data.images import ImageProblem, Recipe, load
 from plmcl.errors import PlmclError
+from plmcl.machine import usable_cores
 from plmcl.ordering import rank_keys
 
 MAX_WORKERS = 16
@@ -75,7 +75,8 @@ class EpochOrder(Sampler[list[tuple[int, bool]]]):
         self.epoch = 0
 
     def __len__(self) -> int:
-        return -(-len(self.order_keys) // self.batch_size)
+        full, rest = divmod(len(self.order_keys), self.batch_size)
+        return full + (rest > 1 or full == 0)
 
     def __iter__(self) -> Iterator[list[tuple[int, bool]]]:
         flips = (_mix(self.flip_keys, self.epoch) & np.uint64(1)).astype(bool)
@@ -85,8 +86,11 @@ class EpochOrder(Sampler[list[tuple[int, bool]]]):
     def row_batches(self) -> Iterator[npt.NDArray[np.int64]]:
         """The same batches, rows only: for features, which are not mirrored."""
         order = np.argsort(_mix(self.order_keys, self.epoch), kind="stable")
-        for start in range(0, len(order), self.batch_size):
-            yield order[start : start + self.batch_size]
+        starts = list(range(0, len(order), self.batch_size))
+        if len(order) - starts[-1] == 1 and len(starts) > 1:
+            starts.pop()  # batch statistics of one image are none: it joins the batch before it
+        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+            yield order[start:end]
 
 
 class ImageBatches:
@@ -95,9 +99,6 @@ class ImageBatches:
     def __init__(self, images: ImageRows, order: EpochOrder) -> None:
         self.order = order
         self.loader = _loader(images, order)
-
-    def __len__(self) -> int:
-        return len(self.order)
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, which counts from 0 over all phases."""
@@ -111,9 +112,6 @@ class FeatureBatches:
     def __init__(self, features: Tensor, order: EpochOrder) -> None:
         self.features = features
         self.order = order
-
-    def __len__(self) -> int:
-        return len(self.order)
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, which counts from 0 over all phases."""
@@ -138,7 +136,7 @@ def _loader(
     images: ImageRows, batches: EpochOrder | list[list[tuple[int, bool]]]
 ) -> "DataLoader[Item]":
     # One core is left to the training process, which is busy whenever the workers are.
-    workers = min(MAX_WORKERS, len(os.sched_getaffinity(0)) - 1, len(batches))
+    workers = min(MAX_WORKERS, usable_cores() - 1, len(batches))
     return DataLoader(
         images,
         batch_sampler=batches,

@@ -53,12 +53,24 @@ def positives_per_image(given: float | None, manifest: Manifest, splits: pd.Data
         splits: Which images are training images.
 
     Raises:
-        PlmclError: Nothing is given, and no training image is completely labeled.
+        PlmclError: Nothing is given, and no training image is completely labeled; or k is not
+            between 0 and the number of labels.
     """
-    if given is not None:
-        return given
+    k = _count_labels(manifest, splits) if given is None else given
+    if not 0 < k < len(manifest.label_names):
+        raise PlmclError(
+            f"labels.per_image (fit: --labels-per-photo): {k:g} labels an image on average, of "
+            f"{len(manifest.label_names)} labels in all; it must be above 0 and below that"
+        )
+    return k
+
+
+def _count_labels(manifest: Manifest, splits: pd.DataFrame) -> float:
     train = truth_rows(manifest, splits, "train")
     complete = train.observed.all(axis=1)
+    if manifest.unlisted == "unknown":
+        # All labels listed as present is no sign that somebody looked for absent ones.
+        complete &= (train.targets == 0).any(axis=1)
     if not complete.any():
         raise PlmclError(
             "labels.per_image: null, and no training image is known completely, so labels cannot "

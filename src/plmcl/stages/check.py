@@ -29,7 +29,7 @@ def run(params: Params) -> None:
             except PlmclError as error:
                 problems.append(str(error))
     if problems:
-        raise PlmclError("params.yaml:\n" + "\n".join(problems))
+        raise PlmclError("\n".join(problems))
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 """Stage download: a source's images and annotations into data/raw, for good."""
 
-import shutil
 from pathlib import Path
 
 from plmcl.data.sources import make_source
@@ -13,9 +12,6 @@ from plmcl.stages.paths import Paths
 def run(paths: Paths, params: Params) -> None:
     """Fetch, draw or copy what the configured source consists of."""
     source = make_source(params.data.source, params.sources)
-    # A half-written folder of an interrupted run must not be taken for a whole one.
-    shutil.rmtree(paths.raw, ignore_errors=True)
-    paths.raw.mkdir(parents=True)
     with show_progress(f"download {params.data.source}") as progress:
         source.download(
             paths.root / params.data.path, paths.raw, seed=params.seed, progress=progress

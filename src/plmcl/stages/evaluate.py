@@ -83,7 +83,7 @@ def summary(evaluation: Evaluation) -> str:
     if metrics["mAP"] is not None:
         return (
             f"test mAP {100 * metrics['mAP']:.1f} (mean over {metrics['labels_averaged']} of "
-            f"{metrics['labels']} labels, {metrics['images_scored']} images)"
+            f"{metrics['labels']} labels, {metrics['images_known']} labeled images)"
         )
     rank = metrics["mean_reciprocal_rank"]
     if rank is None:

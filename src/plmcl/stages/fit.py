@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from ruamel.yaml import YAML
 
 from plmcl.data.manifest import Unlisted
 from plmcl.errors import PlmclError
 from plmcl.evaluation import Evaluation
+from plmcl.methods import make_method
 from plmcl.params import Params, load_params
 from plmcl.report import write_report
 from plmcl.run_record import RunRecord
+from plmcl.schemas import ObservedLabels, read_table
 from plmcl.stages import check, evaluate, export, ingest, split, train
+from plmcl.stages.job import refuse_without_negatives
 from plmcl.stages.paths import Paths
 
 
@@ -50,6 +54,8 @@ def run(request: Request, out: Path) -> Path:
     """
     if not request.photos.is_dir():
         raise PlmclError(f"{request.photos}: not a folder")
+    if out.resolve().is_relative_to(request.photos.resolve()):
+        raise PlmclError(f"--out: {out} lies among the photos in {request.photos}; choose another")
     out.mkdir(parents=True, exist_ok=True)
     params = write_params(request, out / "params.yaml")
     check.run(params)
@@ -58,6 +64,12 @@ def run(request: Request, out: Path) -> Path:
     print(ingest.summary(manifest))
     print(_say_k(request, params))
     split.run(paths, params, [request.setting])
+    # Said now, and not after the methods before it have been trained.
+    observed = read_table(paths.observed(request.setting), ObservedLabels)
+    for name in request.methods:
+        has_negatives = bool((observed["value"] == 0).any())
+        made = make_method(name, params.methods)
+        refuse_without_negatives(name, made, request.setting, has_negatives)
     results: dict[str, tuple[RunRecord, Evaluation]] = {}
     for method in request.methods:
         record = train.run(paths, params, request.setting, method, track=False)
@@ -66,6 +78,7 @@ def run(request: Request, out: Path) -> Path:
     best = max(results, key=lambda method: results[method][0].best_selection)
     print()
     print(_table(request.setting, results, best))
+    print(_say_thresholds(paths.run(request.setting, best)))
     exported = export.run(paths, params, request.setting, best)
     tagger = out / "model.onnx"
     shutil.copyfile(exported, tagger)
@@ -106,12 +119,18 @@ def _say_k(request: Request, params: Params) -> str:
     return f"labels a photo: {params.labels.per_image:g}{assumed}"
 
 
+def _say_thresholds(run: Path) -> str:
+    rules = pd.read_csv(run / "per_label.csv", keep_default_na=False)["threshold_rule"]
+    counted = ", ".join(f"{count} by {rule}" for rule, count in rules.value_counts().items())
+    return f"thresholds, on the validation split: {counted}"
+
+
 def _table(setting: str, results: dict[str, tuple[RunRecord, Evaluation]], best: str) -> str:
-    lines = [f"{'method':<12} {'validation':>10}   test ({setting})"]
+    figure = results[best][0].selection_key
+    lines = [f"{'method':<12} {figure:<26} test ({setting})"]
     for method, (record, evaluation) in results.items():
         mark = "  <- exported: best on the validation split" if method == best else ""
         lines.append(
-            f"{method:<12} {100 * record.best_selection:>10.1f}   "
-            f"{evaluate.summary(evaluation)}{mark}"
+            f"{method:<12} {record.best_selection:<26.3f} {evaluate.summary(evaluation)}{mark}"
         )
     return "\n".join(lines)

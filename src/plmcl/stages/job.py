@@ -125,11 +125,8 @@ def prepare(paths: Paths, params: Params, setting: str, method_name: str) -> Job
     selection = truth_rows(manifest, splits, selection_split(params))
     k = positives_per_image(params.labels.per_image, manifest, splits)
     method = make_method(method_name, params.methods)
-    if method.needs_negatives and not (train.observed & (train.targets == 0)).any():
-        raise PlmclError(
-            f"{method_name} needs observed negatives and {setting} shows none: take a method for "
-            "positive labels (an, epr, plmcl), or a setting with negatives (ffl, fpl, sfl)"
-        )
+    has_negatives = bool((train.observed & (train.targets == 0)).any())
+    refuse_without_negatives(method_name, method, setting, has_negatives)
     fabric = Fabric(accelerator="auto", devices=1, precision=params.train.precision)
     model = build_classifier(
         params.model.backbone, num_labels=len(manifest.label_names), seed=params.seed
@@ -152,6 +149,19 @@ def prepare(paths: Paths, params: Params, setting: str, method_name: str) -> Job
         store=LabelStore(train.image_ids, method.initial_state(targets, known)),
         fabric=fabric,
     )
+
+
+def refuse_without_negatives(name: str, method: Method, setting: str, has_negatives: bool) -> None:
+    """Refuse a method that learns nothing from positive labels alone.
+
+    Raises:
+        PlmclError: Which method and setting, and what to do.
+    """
+    if method.needs_negatives and not has_negatives:
+        raise PlmclError(
+            f"{name} needs observed negatives and {setting} shows none: take a method for "
+            "positive labels (an, epr, plmcl), or a setting with negatives (ffl, fpl, sfl)"
+        )
 
 
 def selection_split(params: Params) -> str:

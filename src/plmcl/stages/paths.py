@@ -1,8 +1,11 @@
 """Where everything is: the only place that knows paths."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from plmcl.errors import PlmclError
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,11 @@ class Paths:
 
     def model(self, setting: str, method: str) -> Path:
         """Written by `train` (model.pt, labels/) and `export` (model.onnx)."""
-        return self.root / "models" / f"{setting}-{method}"
+        return self.root / "models" / _run_name(setting, method)
 
     def run(self, setting: str, method: str) -> Path:
         """What is known of a run; written by `train` and `evaluate`."""
-        return self.root / "reports" / "runs" / f"{setting}-{method}"
+        return self.root / "reports" / "runs" / _run_name(setting, method)
 
     @property
     def report(self) -> Path:
@@ -72,6 +75,13 @@ class Paths:
     def splits_sha256(self, setting: str) -> str:
         """Of the splits and of the labels that training may see."""
         return _sha256([self.splits / "splits.parquet", self.observed(setting)])
+
+
+def _run_name(setting: str, method: str) -> str:
+    name = f"{setting}-{method}"
+    if not re.fullmatch(r"[a-z0-9_-]+", name):
+        raise PlmclError(f"{name!r} names no run: expected a setting and a method, sspl-40 plmcl")
+    return name
 
 
 def _sha256(files: list[Path]) -> str:

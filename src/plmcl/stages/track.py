@@ -15,7 +15,7 @@ def run(root: Path) -> list[str]:
     for path in sorted((root / "reports" / "runs").glob("*/run.json")):
         record = RunRecord.read(path)
         metrics, per_label = None, None
-        if (path.parent / "metrics.json").exists():
+        if (path.parent / "metrics.json").exists() and (path.parent / "per_label.csv").exists():
             metrics = json.loads((path.parent / "metrics.json").read_text(encoding="utf-8"))
             per_label = pd.read_csv(
                 path.parent / "per_label.csv",

@@ -44,9 +44,8 @@ def run(
         track: Whether MLflow is told while it runs.
     """
     job = prepare(paths, params, setting, method_name)
-    identity = _identity(paths, params, setting, method_name)
-    own_checkpoints = paths.checkpoints / f"{setting}-{method_name}"
-    checkpoints = Checkpoints(own_checkpoints / identity)
+    identity = _identity(paths, params, setting, method_name, job)
+    checkpoints = Checkpoints(paths.checkpoints / f"{setting}-{method_name}" / identity)
     record = _record(paths, params, setting, method_name, job, checkpoints)
     resumed = f", goes on after epoch {checkpoints.epoch}" if checkpoints.epoch else ""
     print(
@@ -81,18 +80,21 @@ def run(
                         phase=entry["phase"],
                     )
                 )
+                # Inside: a run without its model is a failed run.
+                _save(paths, setting, method_name, job, fitted, record)
         else:
             fitted = train(lambda entry: None)
+            _save(paths, setting, method_name, job, fitted, record)
             record.status = "FINISHED"
     record.history = fitted.history
-    _write(paths, setting, method_name, job, fitted, record)
-    shutil.rmtree(own_checkpoints)  # also what trainings with other values left when given up
+    _write_record(paths.run(setting, method_name), record)
+    shutil.rmtree(checkpoints.directory)
     name, value = fitted.best_score
-    print(f"{record.name}: best epoch {fitted.best_epoch}, {name} {100 * value:.1f}")
+    print(f"{record.name}: best epoch {fitted.best_epoch}, {name} {value:.3f}")
     return record
 
 
-def _write(
+def _save(
     paths: Paths,
     setting: str,
     method_name: str,
@@ -118,15 +120,17 @@ def _write(
     )
     save_classifier(job.model, model_record, paths.model(setting, method_name) / "model.pt")
     job.store.save(paths.model(setting, method_name) / "labels")
-    run_folder = paths.run(setting, method_name)
+
+
+def _write_record(run_folder: Path, record: RunRecord) -> None:
     run_folder.mkdir(parents=True, exist_ok=True)
     record.write(run_folder / "run.json")
     history = pd.DataFrame(
         {
-            "epoch": [entry["epoch"] for entry in fitted.history],
-            "phase": [entry["phase"] for entry in fitted.history],
-            "train_loss": [entry["train/loss"] for entry in fitted.history],
-            "selection": [entry[name] for entry in fitted.history],
+            "epoch": [entry["epoch"] for entry in record.history],
+            "phase": [entry["phase"] for entry in record.history],
+            "train_loss": [entry["train/loss"] for entry in record.history],
+            "selection": [entry[record.selection_key] for entry in record.history],
         }
     )
     history.to_csv(run_folder / "history.csv", index=False, lineterminator="\n")
@@ -192,7 +196,7 @@ def _flat(prefix: str, values: Any) -> dict[str, Any]:
     return {prefix: values if not isinstance(values, list) else json.dumps(values)}
 
 
-def _identity(paths: Paths, params: Params, setting: str, method_name: str) -> str:
+def _identity(paths: Paths, params: Params, setting: str, method_name: str, job: Job) -> str:
     """Of a training: another value, other data or other code is another training."""
     code = sorted(
         (name, hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest())
@@ -203,6 +207,7 @@ def _identity(paths: Paths, params: Params, setting: str, method_name: str) -> s
         _used_params(params, method_name),
         paths.data_sha256(),
         paths.splits_sha256(setting),
+        job.weights.sha256,
         code,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
