@@ -243,6 +243,7 @@ def test_track_fills_an_mlflow_that_lacks_the_runs(project):
 
 def test_an_experiment_runs_with_other_values(project, tmp_path):
     copy = shutil.copytree(project, tmp_path / "copy", symlinks=True)
+    (copy / "mlflow.db").unlink()  # it holds absolute paths (case 76)
     run_command("dvc", "exp", "run", "-n", "small-alpha", "-S", "methods.plmcl.alpha=2.0",
                 "train@sspl-40-plmcl", cwd=copy)  # fmt: skip
     shown = json.loads(run_command("dvc", "exp", "show", "--json", cwd=copy).stdout)
