@@ -16,14 +16,16 @@ ifneq ($(wildcard ../shared/data),)
 export PLMCL_SHARED_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help repro test lint format ui lock
+.PHONY: help repro test lint format ui lock endurance audit
 help:
-	@echo "make repro    set up, run the whole pipeline, show the result"
-	@echo "make test     all tests, as CI runs them"
-	@echo "make lint     format, style and type checks"
-	@echo "make ui       MLflow's pages, to compare runs"
-	@echo "make format   format the code"
-	@echo "make lock     renew requirements.lock from pyproject.toml"
+	@echo "make repro     set up, run the whole pipeline, show the result"
+	@echo "make test      all tests, as CI runs them"
+	@echo "make lint      format, style and type checks"
+	@echo "make ui        MLflow's pages, to compare runs"
+	@echo "make format    format the code"
+	@echo "make lock      renew requirements.lock from pyproject.toml"
+	@echo "make endurance thousands of damaged files, a few minutes: benchmarks/results/endurance.json"
+	@echo "make audit     known vulnerabilities of all that is installed (asks pypi.org itself)"
 
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@echo "Installing into $(VENV) (about 7 GB; four to six minutes) ..."
@@ -59,3 +61,13 @@ ui: $(VENV)/.installed
 lock:
 	uv pip compile --universal --python-version 3.11 --extra dev pyproject.toml \
 		--output-file requirements.lock --no-header --no-annotate
+
+endurance: $(VENV)/.installed
+	python benchmarks/endurance.py --out benchmarks/results/endurance.json
+
+# --strict: a package that pypi.org says nothing of is a failure, and so is a mirror without these data.
+audit:
+	scratch="$$(mktemp -d)"; trap 'rm -rf "$$scratch"' EXIT; \
+	$(PYTHON) -m venv "$$scratch" && \
+	"$$scratch/bin/pip" install --quiet --disable-pip-version-check pip-audit && \
+	"$$scratch/bin/pip-audit" --strict --disable-pip --no-deps --requirement requirements.lock

@@ -35,6 +35,7 @@ def main(
         photos=photos,
         labels=labels,
         unlisted="negative",
+        minus_one="refuse",
         setting=settings.split(",")[0],
         methods=methods.split(","),
         labels_per_photo=None,

@@ -9,7 +9,6 @@ seconds of the trainings differ from one time to the next.
     python docs/make_images.py
 """
 
-import json
 import shutil
 import subprocess
 import tempfile
@@ -18,8 +17,6 @@ from pathlib import Path
 import matplotlib
 from PIL import Image, ImageDraw, ImageFont
 
-from plmcl.data.label_csv import read_label_csv
-from plmcl.data.listing import list_images
 from plmcl.data.sources import make_source
 from plmcl.errors import PlmclError
 from plmcl.params import load_params
@@ -47,11 +44,11 @@ def draw_strip(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder, "raw")
         scenes.download(ROOT, raw, seed=params.seed)
-        names = json.loads((raw / "label_names.json").read_text(encoding="utf-8"))
-        files, _ = list_images(raw / "images")
-        values, _, _ = read_label_csv(raw / "labels.csv", files, raw / "images")
+        found = scenes.annotations(raw)
+        files = found.files
         pictures = [Image.open(raw / "images" / file).convert("RGB") for file in files]
-    labels = [[name for name in names if (file, name) in values] for file in files]
+    shown = set(zip(found.labels["image_id"], found.labels["label"], strict=True))
+    labels = [[name for name in found.label_names if (file, name) in shown] for file in files]
     side = pictures[0].width
     width = 2 * MARGIN + PICTURES * side + (PICTURES - 1) * GAP
     height = 2 * MARGIN + side + 6 + LINE * max(map(len, labels))

@@ -12,6 +12,12 @@ def photos5() -> Path:
     return _photographs("photos5")
 
 
+@pytest.fixture(scope="session")
+def coco160() -> Path:
+    """160 photographs of MS-COCO 2017 with its 80 labels."""
+    return _photographs("coco160")
+
+
 def _photographs(name: str) -> Path:
     folder = Path(os.environ.get("PLMCL_SHARED_DATA", "")) / name
     if not os.environ.get("PLMCL_SHARED_DATA") or not folder.is_dir():

@@ -164,7 +164,8 @@ def test_an_unknown_data_set_and_an_unknown_key(small):
     edit_params(small / "params.yaml", {"data.source": "coko"})
     done = plmcl("check", cwd=small)
     assert done.returncode == 2
-    assert "sources.coko: unknown source; known: folder, scenes" in done.stderr
+    known = "coco, cub, folder, nuswide, scenes, voc"
+    assert f"sources.coko: unknown source; known: {known}" in done.stderr
     edit_params(small / "params.yaml", {"data.source": "scenes", "train.threds": 2})
     done = plmcl("check", cwd=small)
     assert done.returncode == 2

@@ -11,6 +11,7 @@ from torch import nn
 from plmcl.errors import PlmclError
 from plmcl.evaluation import (
     average_precision,
+    difficult_both_ways,
     evaluate,
     predict,
     selection_score,
@@ -324,6 +325,16 @@ def test_with_positives_only_the_selection_score_is_the_mean_reciprocal_rank() -
 def test_without_a_known_positive_there_is_no_selection_score() -> None:
     with pytest.raises(PlmclError, match="no known positive label on the 4 images"):
         selection_score(evaluate(TARGETS, OBSERVED & (TARGETS == 0), PROBS))
+
+
+def test_difficult_objects_both_ways_case_27() -> None:
+    """Case 27: the best score is a difficult object, and the label has one real positive."""
+    probs = np.array([[0.9], [0.8], [0.1]])
+    targets = np.array([[0], [1], [0]])
+    difficult = np.array([[True], [False], [False]])
+    expected = {"mAP_difficult_negative": 1 / 2, "mAP_difficult_ignored": 1.0}
+    for observed in (everything((3, 1)), ~difficult):  # however the labels are taken in training
+        assert difficult_both_ways(targets, observed, difficult, probs) == expected
 
 
 # ---------------------------------------------------------------------------- predict

@@ -5,6 +5,7 @@ Each command imports what it runs only when it runs, so that `--help` answers at
 """
 
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -30,12 +31,20 @@ def fit(
     photos: Annotated[Path, typer.Argument(help="Folder of images.")],
     out: Annotated[Path, typer.Option(help="Folder for the tagger and all that belongs to it.")],
     labels: Annotated[
-        Path | None, typer.Option(help="CSV with image,labels (;). Else: one sub-folder a tag.")
+        Path | None,
+        typer.Option(
+            help="CSV, Parquet, COCO or Label Studio JSON, or a folder of VOC or YOLO files. "
+            "Else: one sub-folder a tag."
+        ),
     ] = None,
     unlisted: Annotated[
         Literal["unknown", "negative"],
         typer.Option(help="What it means that a label is not listed for a labeled image."),
     ] = "unknown",
+    minus_one: Annotated[
+        Literal["refuse", "negative", "unknown"],
+        typer.Option(help="What -1 means in the labels, if it is there."),
+    ] = "refuse",
     setting: Annotated[
         str, typer.Option(help="given: your labels as they are. sspl-40, …: hide some, to measure.")
     ] = "given",
@@ -59,6 +68,7 @@ def fit(
         photos=photos,
         labels=labels,
         unlisted=unlisted,
+        minus_one=minus_one,
         setting=setting,
         methods=method or ["an", "epr", "plmcl"],
         labels_per_photo=labels_per_photo,
@@ -80,18 +90,25 @@ def predict(
 
     Example: plmcl predict --model tagger/model.onnx photos > tags.jsonl
     """
-    from plmcl.data.listing import list_images
+    from plmcl.data.listing import PassedOver, counts, list_images
     from plmcl.errors import PlmclError
     from plmcl.inference import Prediction, Tagger, tag_files, write_csv, write_jsonl
 
+    # What Pillow thinks of a file's metadata is nothing to the user of its pixels.
+    warnings.filterwarnings("ignore", module="PIL")
     tagger = Tagger(model)
     unreadable = total = 0
+    passed_over: list[PassedOver] = []
 
     def predictions() -> Iterator[Prediction]:
         files: list[Path] = []
         for path in paths:
             try:
-                names = list_images(path)[0] if path.is_dir() else [""]
+                if path.is_dir():
+                    names, others = list_images(path)
+                    passed_over.extend(others)
+                else:
+                    names = [""]
             except PlmclError as error:
                 yield from tag_files(tagger, files, batch_size=batch_size)
                 files = []
@@ -109,8 +126,53 @@ def predict(
 
     write = {"jsonl": write_jsonl, "csv": write_csv}[output]
     write(counted(), sys.stdout)
+    if passed_over:
+        typer.echo(f"passed over by name: {counts(passed_over)}", err=True)
     if unreadable:
         typer.echo(f"{unreadable} of {total} could not be read; their lines say why", err=True)
+        raise typer.Exit(PARTIAL)
+
+
+@app.command(rich_help_panel=OWN)
+def doctor(
+    folder: Annotated[Path, typer.Argument(help="Folder of images.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a file.")] = False,
+    parquet: Annotated[Path | None, typer.Option(help="Also write a table of all files.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
+    quarantine: Annotated[
+        Path | None, typer.Option(help="Move what cannot be used to this folder.")
+    ] = None,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Larger images are refused.")] = 50_000_000,
+) -> None:
+    """Examine every file of a folder: one status and one reason each. Nothing is deleted.
+
+    Exit code 3: some files that should be images cannot be used, or are there twice.
+
+    Example: plmcl doctor photos --html checkup.html
+    """
+    from plmcl.data.doctor.checkup import check_up
+    from plmcl.data.doctor.checkup import quarantine as move_aside
+    from plmcl.data.images import Recipe
+    from plmcl.progress import show_progress
+    from plmcl.report.checkup import in_words, json_lines, write_checkup
+    from plmcl.schemas import write_table
+    from plmcl.stages.paths import record_of
+
+    recipe = Recipe(size=224, background=(255, 255, 255), max_pixels=max_pixels)
+    with show_progress("doctor") as progress:
+        checkup = check_up(folder, recipe, record=record_of(folder), progress=progress)
+    if as_json:
+        for line in json_lines(checkup):
+            typer.echo(line)
+    else:
+        typer.echo(in_words(checkup))
+    if parquet is not None:
+        write_table(checkup.files, parquet)
+    if html is not None:
+        write_checkup(checkup, html)
+    if quarantine is not None:
+        typer.echo(f"moved to {quarantine}: {move_aside(checkup, quarantine)} files", err=True)
+    if len(checkup.set_aside):
         raise typer.Exit(PARTIAL)
 
 

@@ -119,6 +119,25 @@ def evaluate(targets: NDArray[Any], observed: Bools, probs: NDArray[Any]) -> Eva
     )
 
 
+def difficult_both_ways(
+    targets: NDArray[Any], observed: Bools, difficult: Bools, probs: NDArray[Any]
+) -> dict[str, float | None]:
+    """MAP with the difficult cells as negatives, as published, and without them.
+
+    Args:
+        targets: (N, L) in {0, 1}; 0 where `difficult`.
+        observed: (N, L) bool.
+        difficult: (N, L) bool: cells with difficult instances only.
+        probs: (N, L) in [0, 1].
+    """
+    negative = average_precision(targets, observed | difficult, probs)
+    ignored = average_precision(targets, observed & ~difficult, probs)
+    return {
+        "mAP_difficult_negative": _mean(negative),
+        "mAP_difficult_ignored": _mean(ignored),
+    }
+
+
 def selection_score(evaluation: Evaluation) -> tuple[str, float]:
     """The figure that the best epoch is chosen by, and its name.
 

@@ -59,9 +59,12 @@ class Split(Section):
 
     `holdout` chooses on the validation split. `paper` trains on all training images and chooses
     on the test split, as the paper reports; its figures are optimistic and say so.
+    `draw` is how the validation split and the one positive of an image are drawn: by hashes of
+    ids, or bit for bit as the reference code (`cole`).
     """
 
     protocol: Literal["holdout", "paper"]
+    draw: Literal["hash", "cole"]
     val: Annotated[float, Field(gt=0, lt=1)]
     test: Annotated[float, Field(gt=0, lt=1)]
 

@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 from pandera.typing.pandas import Series
 
+from plmcl.data.statuses import STATUSES
 from plmcl.errors import PlmclError
 from plmcl.ordering import positions
 from plmcl.violations import Violations
@@ -26,18 +27,27 @@ _text = {"min_value": 1}  # not empty
 class Images(pa.DataFrameModel):
     """One row a file of the source. No size and no hash (0, "") where it cannot be read.
 
-    `split` is the source's own ("" = none); `delivery` 0 is the base set, 1, 2... came later.
+    `split` is the source's own ("" = none), `published` the place in its published list (-1 =
+    none); `delivery` 0 is the base set, 1, 2... came later.
     """
 
     image_id: Series[str] = pa.Field(str_length=_text)
     path: Series[str] = pa.Field(str_length=_text)
     sha256: Series[str]
+    dhash: Series[str]
     width: Series[np.int32] = pa.Field(ge=0)
     height: Series[np.int32] = pa.Field(ge=0)
+    bytes: Series[np.int64] = pa.Field(ge=0)
     split: Series[str] = pa.Field(isin=["", "train", "val", "test"])
-    status: Series[str] = pa.Field(str_length=_text)
+    status: Series[str]
     reason: Series[str]
+    published: Series[np.int32] = pa.Field(ge=-1)
     delivery: Series[np.int32] = pa.Field(ge=0)
+
+    @pa.check("status", error="one of plmcl.data.statuses")
+    @classmethod
+    def _known(cls, status: pd.Series) -> pd.Series:
+        return status.isin(list(STATUSES))
 
     class Config:  # noqa: D106
         strict = True
@@ -54,6 +64,29 @@ class Labels(pa.DataFrameModel):
     class Config:  # noqa: D106
         strict = True
         unique = ("image_id", "label")
+
+
+class Difficult(pa.DataFrameModel):
+    """The cells of which the source says that only difficult instances are in the image."""
+
+    image_id: Series[str] = pa.Field(str_length=_text)
+    label: Series[str] = pa.Field(str_length=_text)
+
+    class Config:  # noqa: D106
+        strict = True
+        unique = ("image_id", "label")
+
+
+class NearDuplicates(pa.DataFrameModel):
+    """Two usable images that look alike, with the number of bits in which their hashes differ."""
+
+    image_id: Series[str] = pa.Field(str_length=_text)
+    other_id: Series[str] = pa.Field(str_length=_text)
+    distance: Series[np.int32] = pa.Field(ge=0)
+
+    class Config:  # noqa: D106
+        strict = True
+        unique = ("image_id", "other_id")
 
 
 class LabelNames(pa.DataFrameModel):
@@ -160,9 +193,13 @@ def validate_manifest(manifest: Manifest, report_to: Path) -> None:
         violations.add_whole("label_names", "at least one")
     violations.check_schema("images", images, Images)
     violations.check_schema("labels", labels, Labels)
+    violations.check_schema("difficult", manifest.difficult, Difficult)
     if violations.sound:
-        violations.check_known("labels", labels, "image_id", images["image_id"], "in images")
-        violations.check_known("labels", labels, "label", names["label"], "in label_names")
+        pairs = manifest.near_duplicates
+        violations.check_schema("near_duplicates", pairs, NearDuplicates)
+        for table, cells in (("labels", labels), ("difficult", manifest.difficult)):
+            violations.check_known(table, cells, "image_id", images["image_id"], "in images")
+            violations.check_known(table, cells, "label", names["label"], "in label_names")
     violations.raise_if_any(report_to / "violations.csv")
 
 

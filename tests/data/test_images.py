@@ -188,15 +188,6 @@ def test_grey_and_bilevel_become_three_equal_channels():
     )
 
 
-@pytest.mark.parametrize("suffix", ["GIF", "WEBP", "PNG", "TIFF"])
-def test_an_animation_is_its_first_frame(suffix):
-    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "lime", "blue")]
-    options = {"lossless": True} if suffix == "WEBP" else {}
-    source = encode(frames[0], suffix, save_all=True, append_images=frames[1:], **options)
-    assert Image.open(io.BytesIO(source)).n_frames == 3
-    assert decode(source, RECIPE)[0, 0].tolist() == [255, 0, 0]
-
-
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
 def test_there_are_always_three_channels_case_32(mode):
     image = Image.new(mode, (9, 7))
@@ -285,6 +276,7 @@ def test_32_bit_grey_is_unsupported():
 def test_missing_file_and_folder_are_unreadable(tmp_path):
     assert status_of(tmp_path / "gone.jpg") == ("unreadable", "No such file or directory")
     assert status_of(tmp_path) == ("unreadable", "not a regular file")
+    assert status_of(tmp_path / "zero\0.jpg") == ("unreadable", "embedded null byte")
 
 
 @pytest.mark.parametrize("suffix", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF"])

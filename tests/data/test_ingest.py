@@ -2,17 +2,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from tables import label_table
 
 from plmcl.data.images import Recipe
 from plmcl.data.ingest import ingest
 from plmcl.data.manifest import Manifest
-from plmcl.data.sources.base import Annotations, label_table
+from plmcl.data.sources.base import Annotations
 from plmcl.errors import PlmclError
 
 RECIPE = Recipe(size=32, background=(0, 0, 0), max_pixels=10_000)
 
 
-def annotations(files, values=None, splits=None, label_names=("cat", "dog")):
+def annotations(files, values=None, splits=None, label_names=("cat", "dog"), **more):
     return Annotations(
         root=".",
         files=sorted(files),
@@ -20,7 +21,7 @@ def annotations(files, values=None, splits=None, label_names=("cat", "dog")):
         labels=label_table(values or {}),
         label_names=list(label_names),
         unlisted="unknown",
-        ignored={},
+        **more,
     )
 
 
@@ -77,16 +78,14 @@ def test_the_manifest_meets_its_contract_and_survives_the_disk(tmp_path):
     pd.testing.assert_frame_equal(back.labels, manifest.labels)
 
 
-def test_labels_of_unusable_files_are_dropped_and_counted(tmp_path):
+def test_labels_of_unusable_files_stay_in_the_table(tmp_path):
     save(tmp_path, "a.png", 1)
     (tmp_path / "b.png").write_bytes(b"")
-    manifest = ingest(
-        annotations(["a.png", "b.png"], {("b.png", "cat"): 1, ("b.png", "dog"): 0}),
-        tmp_path,
-        RECIPE,
-    )
-    assert label_rows(manifest) == []
-    assert images(manifest, "reason") == [("",), ("empty file (0 bytes); labels dropped: 2",)]
+    values = {("b.png", "cat"): 1, ("b.png", "dog"): 0}
+    manifest = ingest(annotations(["a.png", "b.png"], values), tmp_path, RECIPE)
+    # whoever repairs the file finds them; a published draw goes through them
+    assert label_rows(manifest) == [("b.png", "cat", 1), ("b.png", "dog", 0)]
+    assert images(manifest, "reason") == [("",), ("empty file (0 bytes)",)]
 
 
 def test_the_same_bytes_under_two_tags_are_one_image_with_both_case_30(tmp_path):
@@ -122,23 +121,67 @@ def test_one_wins_over_zero_when_duplicates_disagree_case_30(tmp_path):
         assert label_rows(manifest) == [("a.png", "cat", 1), ("a.png", "dog", 0)]
 
 
-def test_the_same_bytes_in_two_official_splits_are_refused_case_30(tmp_path):
-    for name in ("test/x.png", "train/y.png"):
+def test_images_of_a_published_list_are_all_kept_case_30(tmp_path):
+    """Case 30: a list with the same bytes twice, within a split or across, stays what it is."""
+    files = ["test/x.png", "train/y.png", "train/z.png"]
+    for name in files:
         save(tmp_path, name, 5)
-    files = ["test/x.png", "train/y.png"]
-    splits = {"test/x.png": "test", "train/y.png": "train"}
-    with pytest.raises(PlmclError) as caught:
-        ingest(annotations(files, splits=splits), tmp_path, RECIPE)
-    message = str(caught.value)
-    assert "test/x.png (test)" in message
-    assert "train/y.png (train)" in message
+    splits = {name: name.split("/")[0] for name in files}
+    values = {("train/y.png", "cat"): 1, ("test/x.png", "dog"): 1}
+    manifest = ingest(annotations(files, values, splits=splits), tmp_path, RECIPE)
+    assert manifest.usable["image_id"].tolist() == files
+    assert label_rows(manifest) == [("test/x.png", "dog", 1), ("train/y.png", "cat", 1)]
 
 
-def test_a_duplicate_hands_its_official_split_on(tmp_path):
+def test_an_image_outside_of_the_list_is_merged_into_the_one_on_it(tmp_path):
     for name in ("a.png", "b.png"):
         save(tmp_path, name, 5)
-    manifest = ingest(annotations(["a.png", "b.png"], splits={"b.png": "test"}), tmp_path, RECIPE)
-    assert images(manifest, "image_id", "split") == [("a.png", "test"), ("b.png", "")]
+    difficult = pd.DataFrame({"image_id": ["a.png"], "label": ["dog"]}, dtype="str")
+    manifest = ingest(
+        annotations(
+            ["a.png", "b.png"],
+            {("a.png", "cat"): 1},
+            splits={"b.png": "test"},
+            difficult=difficult,
+        ),
+        tmp_path,
+        RECIPE,
+    )
+    assert images(manifest, "image_id", "split", "status", "reason") == [
+        ("a.png", "", "duplicate", "same bytes as b.png"),
+        ("b.png", "test", "ok", ""),
+    ]
+    assert label_rows(manifest) == [("b.png", "cat", 1)]
+    assert manifest.difficult.to_numpy().tolist() == [["b.png", "dog"]]
+
+
+def test_the_published_order_is_kept_and_minus_one_without_one(tmp_path):
+    for shade, name in enumerate(("a.png", "b.png", "c.png")):
+        save(tmp_path, name, shade)
+    places = {"c.png": 0, "a.png": 1}
+    manifest = ingest(annotations(["a.png", "b.png", "c.png"], published=places), tmp_path, RECIPE)
+    assert images(manifest, "image_id", "published") == [
+        ("a.png", 1), ("b.png", -1), ("c.png", 0)
+    ]  # fmt: skip
+
+
+def test_pictures_that_look_alike_are_paired(tmp_path):
+    """The same gradient as PNG and as JPEG, beside its mirror image and a copy of the first."""
+    gradient = np.add.outer(np.arange(64), 3 * np.arange(64)).astype(np.uint8)
+    picture = Image.fromarray(gradient).convert("RGB")
+    picture.save(tmp_path / "a.png")
+    picture.save(tmp_path / "b.jpg", quality=80)
+    picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "c.png")
+    (tmp_path / "d.png").write_bytes((tmp_path / "a.png").read_bytes())
+    files = ["a.png", "b.jpg", "c.png", "d.png"]
+    # On a published list d stays: it looks like b as well, and that it is a is known.
+    for splits, expected in (
+        ({}, [["a.png", "b.jpg"]]),
+        (dict.fromkeys(files, "train"), [["a.png", "b.jpg"], ["b.jpg", "d.png"]]),
+    ):
+        manifest = ingest(annotations(files, splits=splits), tmp_path, RECIPE)
+        pairs = manifest.near_duplicates[["image_id", "other_id"]].to_numpy().tolist()
+        assert pairs == expected
 
 
 def test_two_broken_files_with_the_same_bytes_are_no_duplicates(tmp_path):
@@ -172,7 +215,9 @@ def test_columns_have_the_types_of_the_contract(tmp_path):
     save(tmp_path, "a.png", 1)
     manifest = ingest(annotations(["a.png"]), tmp_path, RECIPE)  # an empty label table, too
     types = manifest.images.dtypes
-    assert [types[c] for c in ("width", "height", "delivery")] == [np.dtype("int32")] * 3
+    numbers = ("width", "height", "published", "delivery")
+    assert [types[c] for c in numbers] == [np.dtype("int32")] * 4
+    assert types["bytes"] == np.dtype("int64")
     assert manifest.labels["value"].dtype == np.int8
     assert all(types[c] == "str" for c in ("image_id", "sha256", "split", "status", "reason"))
     assert manifest.labels["label"].dtype == "str"

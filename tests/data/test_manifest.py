@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import image_table
 
 from plmcl.data.manifest import Manifest, label_names_sha256
 from plmcl.errors import PlmclError
@@ -28,13 +29,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 
 
 def manifest(label_names, image_ids=("a,b.jpg", "my cat 3.jpg", "😀.jpg"), unlisted="unknown"):
-    images = pd.DataFrame({"image_id": image_ids, "path": image_ids}, dtype="str")
-    images = images.assign(sha256="", width=np.int32(0), height=np.int32(2), split="", status="ok")
-    images = images.assign(reason="", delivery=np.int32(0))
-    images = images.astype(dict.fromkeys(["sha256", "split", "status", "reason"], "str"))
     labels = pd.DataFrame({"image_id": image_ids[0], "label": label_names}, dtype="str")
     labels = labels.assign(value=np.arange(len(label_names), dtype=np.int8) % 2)
-    return Manifest(images, labels, list(label_names), unlisted)
+    return Manifest(image_table(image_ids, height=2), labels, list(label_names), unlisted)
 
 
 def assert_same(found, expected):

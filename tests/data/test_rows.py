@@ -1,11 +1,13 @@
 """Rows of a split, and k: how many labels an image has on average."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from plmcl.data.manifest import Manifest
-from plmcl.data.rows import positives_per_image, training_rows, truth_rows
+from plmcl.data.rows import difficult_cells, positives_per_image, training_rows, truth_rows
 from plmcl.errors import PlmclError
 
 NAMES = ["cat", "dog", "owl"]
@@ -32,6 +34,15 @@ def test_training_rows_hold_what_is_observed_in_the_order_of_ids():
     assert rows.sha256 == ["A", "B", "D"]
     np.testing.assert_array_equal(rows.observed, [[0, 0, 0], [0, 0, 1], [0, 0, 0]])
     np.testing.assert_array_equal(rows.targets, [[0, 0, 0], [0, 0, 1], [0, 0, 0]])
+
+
+def test_difficult_cells_in_the_order_of_the_rows_case_27():
+    """Case 27: of the split's images only."""
+    difficult = pd.DataFrame({"image_id": ["d", "a", "c"], "label": ["dog", "owl", "cat"]})
+    world = dataclasses.replace(manifest("negative", *TRUTH), difficult=difficult.astype("str"))
+    train = truth_rows(world, SPLITS, "train")
+    np.testing.assert_array_equal(difficult_cells(world, train), [[0, 0, 1], [0, 0, 0], [0, 1, 0]])
+    assert not difficult_cells(manifest("negative", *TRUTH), train).any()
 
 
 def test_truth_rows_hold_all_that_is_known():

@@ -1,5 +1,6 @@
 """Tests of make_splits: against a plain sort of hashes, and what later images must not change."""
 
+import dataclasses
 import hashlib
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import manifest
 
 from plmcl import schemas
 from plmcl.data.splits import make_splits
@@ -15,14 +17,14 @@ from plmcl.errors import PlmclError
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 
 
-def images(image_ids, split=None, delivery=None):
-    frame = pd.DataFrame({"image_id": image_ids, "split": split or [""] * len(image_ids)})
-    frame = frame.astype("str")
-    return frame.assign(delivery=np.array(delivery or [0] * len(image_ids), dtype=np.int32))
+def images(image_ids, split="", delivery=0, values=None, **columns):
+    # The ids as contents: no two images are the same.
+    columns = {"sha256": image_ids, "split": split, "delivery": delivery} | columns
+    return manifest(image_ids, values, **columns)
 
 
-def split(frame, *, seed=0, val=0.2, test=0.2, protocol="holdout"):
-    return make_splits(frame, seed=seed, val=val, test=test, protocol=protocol)
+def split(world, *, seed=0, val=0.2, test=0.2, protocol="holdout", draw="hash"):
+    return make_splits(world, seed=seed, val=val, test=test, protocol=protocol, draw=draw)
 
 
 def as_dict(splits):
@@ -115,7 +117,7 @@ def test_the_papers_protocol_has_the_same_test_split_and_trains_on_the_rest():
             "no image for train and val: .* train 0, val 0, test 2",
         ),
         (images([]), "no image for train and val and test: 0 usable images"),
-        (images(["a", "b"], delivery=[1, 1]), "no image for train and val and test: 0 usable"),
+        (images(["a", "b"], delivery=1), "no image for train and val and test: 0 usable"),
     ],
 )
 def test_an_empty_split_is_refused_with_the_counts(frame, says):
@@ -125,3 +127,106 @@ def test_an_empty_split_is_refused_with_the_counts(frame, says):
 
 def test_the_papers_protocol_needs_no_val_images():
     assert set(split(images(["a", "b", "c"]), protocol="paper")["split"]) == {"train", "test"}
+
+
+# ------------------------------------------------------------- same bytes, rare labels, cole
+
+
+def test_images_with_the_same_bytes_are_drawn_together():
+    ids = [f"{i:02d}" for i in range(40)]
+    world = images(ids, split="train", sha256=[i[1] for i in ids])  # ten contents, four of each
+    with_test = images(
+        [*ids, "t"], split=["train"] * 40 + ["test"], sha256=[i[1] for i in ids] + ["t"]
+    )
+    for either in (world, with_test):
+        found = as_dict(split(either))
+        for digit in "0123456789":
+            assert len({found[i] for i in ids if i[1] == digit}) == 1
+
+
+@given(st.integers(0, 30))
+@settings(max_examples=20, deadline=None)
+def test_a_label_with_three_positives_is_in_each_split_case_31(seed):
+    """Case 31: ten images, three of them show the rare label."""
+    ids = [f"{i}" for i in range(10)]
+    rare = {(i, "elk"): 1 for i in "123"} | {(i, "cat"): 1 for i in ids}
+    found = as_dict(split(images(ids, values=rare), seed=seed))
+    assert sorted(found[i] for i in "123") == ["test", "train", "val"]
+
+
+def test_training_keeps_the_last_image_of_a_label_case_31():
+    """Case 31: what is not possible is left as it is drawn."""
+    ids = [f"{i}" for i in range(10)]
+    plain = as_dict(split(images(ids)))
+    train = [i for i in ids if plain[i] == "train"]
+    one = {(train[0], "elk"): 1}
+    assert as_dict(split(images(ids, values=one))) == plain
+    # Two images show elk. Neither split can have it but from training, and training keeps one.
+    two = {(train[0], "elk"): 1, (train[1], "elk"): 1}
+    found = as_dict(split(images(ids, values=two)))
+    assert sorted(found[i] for i in train[:2]) == ["test", "train"]
+    assert {i: found[i] for i in ids if i not in train[:2]} == {
+        i: plain[i] for i in ids if i not in train[:2]
+    }
+
+
+def test_an_image_that_has_the_last_of_another_label_is_not_moved_case_31():
+    """Case 31: of the two that show elk, the one with the only dog stays."""
+    ids = [f"{i}" for i in range(10)]
+    plain = as_dict(split(images(ids)))
+    train = [i for i in ids if plain[i] == "train"]
+    values = {(train[0], "elk"): 1, (train[1], "elk"): 1}
+    for only_dog, moves in ((train[0], train[1]), (train[1], train[0])):
+        found = as_dict(split(images(ids, values=values | {(only_dog, "dog"): 1})))
+        assert (found[only_dog], found[moves]) == ("train", "test")
+
+
+def test_a_label_that_a_split_has_moves_nothing():
+    ids = [f"{i}" for i in range(20)]
+    everywhere = {(i, name): 1 for i in ids for name in ("cat", "dog", "elk")}
+    assert as_dict(split(images(ids, values=everywhere))) == as_dict(split(images(ids)))
+
+
+def published(number):
+    ids = [f"{i}.jpg" for i in range(number)]  # as texts "10.jpg" comes before "2.jpg"
+    return images(
+        [*ids, "t.jpg"],
+        split=["train"] * number + ["test"],
+        published=[*range(number), 0],
+    )
+
+
+def test_coles_split_is_the_tail_of_a_permutation_of_the_published_list():
+    found = as_dict(split(published(10), draw="cole", seed=7))
+    # numpy.random.RandomState(1200).permutation(10), a public generator with a fixed stream
+    order = [int(i) for i in np.random.RandomState(1200).permutation(10)]
+    assert {i for i in found if found[i] == "val"} == {f"{i}.jpg" for i in order[8:]}
+    assert found["t.jpg"] == "test"
+
+
+def test_coles_split_has_the_published_sizes():
+    counts = split(published(5717), draw="cole")["split"].value_counts()
+    assert (counts["train"], counts["val"]) == (4574, 1143)
+
+
+def test_coles_split_counts_files_that_cannot_be_used():
+    world = published(10)
+    broken = dataclasses.replace(
+        world, images=world.images.assign(status=["ok"] * 4 + ["truncated"] + ["ok"] * 6)
+    )
+    whole, found = as_dict(split(world, draw="cole")), as_dict(split(broken, draw="cole"))
+    del whole["4.jpg"]
+    assert found == whole
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        images(["a", "b", "c"]),
+        images(["a", "b"], split=["train", "train"], published=[0, 1]),
+        images(["a", "b", "c"], split=["train", "val", "test"], published=[0, 0, 0]),
+    ],
+)
+def test_coles_split_needs_a_published_list(world):
+    with pytest.raises(PlmclError, match=r"split\.draw: cole needs a source with a published"):
+        split(world, draw="cole")

@@ -106,6 +106,8 @@ def test_a_printed_command_can_be_typed(line, plmcl_commands):
         assert line in {
             "source .venv/bin/activate",
             "git restore params.yaml dvc.lock reports",
+            "cp -a aside/. photos/",
+            "rm photos/quarantine.csv",
         }
 
 
@@ -159,6 +161,13 @@ def test_every_value_of_every_method_is_explained():
     assert listed == keys
 
 
+def test_every_key_of_every_source_is_explained_with_its_default():
+    keys = {f"sources.{name}.{key}" for name, part in PARAMS["sources"].items() for key in part}
+    pages = [TEXTS["docs/data.md"], TEXTS["docs/datasets.md"]]
+    listed = [key for page in pages for cells in column(page, "key") for key in cells]
+    assert sorted(listed) == sorted([*keys, "data.path"])
+
+
 def test_yaml_on_the_pages_is_a_part_of_a_params_yaml():
     for page, text in TEXTS.items():
         for block in blocks(text, "yaml"):
@@ -192,17 +201,14 @@ def test_the_pipelines_table_names_every_stage_and_everything_that_it_writes():
             assert path in page, (stage, path)
 
 
-def test_tables_and_statuses_are_those_of_the_contracts():
-    from typing import get_args
+def test_tables_are_those_of_the_contracts():
+    from plmcl import schemas as s
 
-    from plmcl import schemas
-    from plmcl.data.images import Status
-
-    page = TEXTS["docs/data.md"]
-    listed = column(page, "column")
-    names = (schemas.Images, schemas.Labels, schemas.Splits, schemas.Draws, schemas.Predictions)
+    names = (
+        s.Images, s.Labels, s.Difficult, s.NearDuplicates, s.Splits, s.Draws, s.Predictions
+    )  # fmt: skip
+    listed = column(TEXTS["docs/tables.md"], "column")
     assert listed == [list(schema.to_schema().columns) for schema in names]
-    assert set(column(page, "status")[0]) == {"ok", "duplicate", *get_args(Status)}
 
 
 def test_the_metadata_is_that_of_the_card():

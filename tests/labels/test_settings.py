@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import manifest
 
 from plmcl import schemas
-from plmcl.data.manifest import Manifest
 from plmcl.errors import PlmclError
 from plmcl.labels.settings import Setting, describe, make_draws, observe
 
@@ -40,15 +40,8 @@ class World:
     @cached_property
     def manifest(self):
         ids = [*self.base, *self.held_out, *self.later]
-        images = pd.DataFrame({"image_id": ids, "path": ids}, dtype="str").assign(
-            sha256="0", width=np.int32(1), height=np.int32(1), split="", status="ok", reason=""
-        )
-        images["delivery"] = np.array([i in self.later for i in ids], dtype=np.int32)
-        images = images.astype(dict.fromkeys(["sha256", "split", "status", "reason"], "str"))
-        rows = [(image_id, label, value) for (image_id, label), value in self.truth.items()]
-        labels = pd.DataFrame(rows, columns=["image_id", "label", "value"])
-        labels = labels.astype({"image_id": "str", "label": "str", "value": np.int8})
-        return Manifest(images, labels, NAMES, self.unlisted)
+        later = [i in self.later for i in ids]
+        return manifest(ids, self.truth, NAMES, self.unlisted, delivery=later)
 
     @cached_property
     def splits(self):
@@ -58,7 +51,7 @@ class World:
 
     @cached_property
     def draws(self):
-        return make_draws(self.manifest.labels, self.base, seed=self.seed)
+        return make_draws(self.manifest, self.base, seed=self.seed, draw="hash")
 
     def observe(self, name):
         tables = {"truth": self.manifest, "splits": self.splits, "draws": self.draws}
@@ -163,13 +156,41 @@ def test_the_number_of_labeled_images(name, num_images, count):
 
 def test_the_draw_worked_out_by_hand():
     truth = {("a", "cat"): 1, ("a", "dog"): 1, ("a", "elk"): 0, ("c", "cat"): 1, ("z", "cat"): 1}
-    labels = World(truth, [], [], []).manifest.labels
-    draws = make_draws(labels, ["c", "a", "b"], seed=5)
+    world = World(truth, ["a", "b", "c", "z"], [], []).manifest
+    draws = make_draws(world, ["c", "a", "b"], seed=5, draw="hash")
     cat_first = key(5, "positive", "a|cat") < key(5, "positive", "a|dog")
     assert draws["image_id"].tolist() == ["a", "b", "c"]
     assert draws["label"].tolist() == ["cat" if cat_first else "dog", "", "cat"]
     turns = sorted("abc", key=lambda i: hashlib.sha256(f"5|turn|{i}".encode()).hexdigest())
     assert draws["draw_rank"].tolist() == [turns.index(i) for i in "abc"]
+
+
+def test_coles_draw_shuffles_positives_and_negatives_along_the_published_list():
+    """Against a second telling of the reference's rule, with lists instead of arrays."""
+    ids = [f"{i}.jpg" for i in range(12)]
+    shown = {i: [n for n in NAMES if (int(i[:-4]) + len(n)) % 3 != 1] for i in ids}
+    shown["5.jpg"] = []  # an empty row moves the stream as well
+    world = manifest(
+        [*ids, "t.jpg"],
+        {(i, name): 1 for i in ids for name in shown[i]},
+        NAMES,
+        split=["train"] * 12 + ["test"],
+        published=[*range(12), 0],
+    )
+    stream = np.random.RandomState(1200)
+    expected = {}
+    for i in ids:
+        present = np.array([k for k, name in enumerate(NAMES) if name in shown[i]], dtype=int)
+        absent = np.array([k for k, name in enumerate(NAMES) if name not in shown[i]], dtype=int)
+        stream.shuffle(present)
+        stream.shuffle(absent)
+        expected[i] = NAMES[present[0]] if len(present) else ""
+    assert len(set(expected.values())) > 3
+    train = [i for i in ids if i not in ("3.jpg", "7.jpg")]  # two are held out, and were drawn
+    draws = make_draws(world, train, seed=0, draw="cole")
+    assert dict(zip(draws["image_id"], draws["label"], strict=True)) == {
+        i: expected[i] for i in train
+    }
 
 
 def test_an_image_without_a_positive_has_a_turn_and_no_label():

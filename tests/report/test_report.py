@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import re
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from tables import image_table
 
 from plmcl import schemas
 from plmcl.data.manifest import Manifest
@@ -38,12 +40,12 @@ POSITIVES_ONLY = METRICS | {
     "labels_without_negatives": 3,
 }
 
+SPLITS = pd.DataFrame({"image_id": IMAGES[:3], "split": ["train", "val", "test"]}, dtype="str")
+
 
 def make_manifest(unlisted="negative"):
-    images = pd.DataFrame({"image_id": IMAGES, "path": IMAGES})
-    images = images.assign(sha256="0" * 64, width=np.int32(8), height=np.int32(8), split="")
-    images["status"] = ["ok", "ok", "ok", "truncated"]
-    images = images.assign(reason="", delivery=np.int32(0))
+    status = ["ok", "converted", "ok", "truncated"]
+    images = image_table(IMAGES, sha256=IMAGES, status=status)
     rows = [(image, label) for image, labels in TRUTH.items() for label in labels]
     labels = pd.DataFrame(rows, columns=["image_id", "label"]).assign(value=np.int8(1))
     return Manifest(images, labels, LABELS, unlisted)
@@ -127,9 +129,9 @@ def write(tmp_path):
     (raw / "<b>c<").mkdir()
     Image.new("RGB", (8, 8), "red").save(raw / "<b>c<" / "b>.png")
 
-    def write(*folders, manifest=None, raw=raw):
+    def write(*folders, manifest=None, splits=SPLITS, raw=raw):
         out = tmp_path / "reports" / "index.html"
-        write_report(folders, manifest or make_manifest(), raw, out)
+        write_report(folders, manifest or make_manifest(), splits, raw, out)
         return Page(out.read_text(encoding="utf-8"))
 
     return write
@@ -374,3 +376,38 @@ def test_predictions_of_other_labels_are_refused(tmp_path, write):
 def test_no_run_is_refused(write):
     with pytest.raises(PlmclError, match="no run to report"):
         write()
+
+
+def test_pictures_in_two_splits_are_shown_case_30(tmp_path, write):
+    """Case 30: two pairs look alike across splits; of one a file is gone."""
+    pairs = pd.DataFrame(
+        {"image_id": ["a.png", "a.png"], "other_id": ["b.png", IMAGES[2]], "distance": [3, 1]}
+    ).astype({"image_id": "str", "other_id": "str", "distance": np.int32})
+    manifest = dataclasses.replace(make_manifest(), near_duplicates=pairs)
+    run = make_run(tmp_path / "sspl-40-an")
+    page = write(run, manifest=manifest)
+    assert "Look alike: 2 pairs of images in different splits" in page.text
+    assert "a.png (train) and b.png (val) ; 3 of 128 bits differ" in page.text.replace(");", ") ;")
+    # the nearer pair first
+    assert page.text.index("1 of 128 bits") < page.text.index("3 of 128 bits")
+    assert "The same picture in two splits" not in write(run).text
+
+
+def test_same_bytes_in_two_published_splits_are_named_case_30(tmp_path, write):
+    """Case 30: a published split may hold the same picture twice, and the page says so."""
+    manifest = make_manifest()
+    images = manifest.images.assign(sha256=["1", "1", "2", "3"], split=["train", "val", "", ""])
+    page = write(
+        make_run(tmp_path / "sspl-40-an"), manifest=dataclasses.replace(manifest, images=images)
+    )
+    assert "Equal bytes: a.png, b.png." in page.text
+
+
+def test_figures_of_difficult_objects_are_shown_where_there_are_any_case_27(tmp_path, write):
+    """Case 27: both figures, each under its own name; no column for them elsewhere."""
+    both = METRICS | {"mAP_difficult_negative": 0.6983, "mAP_difficult_ignored": 0.7741}
+    page = write(make_run(tmp_path / "sspl-40-an", metrics=both))
+    assert "mAP, difficult objects counted as absent (published protocol)" in page.text
+    assert "69.83" in page.text
+    assert "77.41" in page.text
+    assert "difficult" not in write(make_run(tmp_path / "sspl-60-an")).text

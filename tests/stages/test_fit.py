@@ -16,6 +16,7 @@ def test_photographs_of_which_few_carry_one_label_become_a_tagger(photos5, tmp_p
         photos=photos5 / "images",
         labels=photos5 / "labels.csv",
         unlisted="negative",
+        minus_one="refuse",
         setting="sspl-40",
         methods=["epr"],
         labels_per_photo=None,

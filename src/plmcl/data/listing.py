@@ -1,9 +1,10 @@
-"""Which files of a folder are images, by name alone, and why the others are passed over."""
+"""Which files of a folder are images, by name alone, and why each other file is passed over."""
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from plmcl.errors import PlmclError
 
@@ -12,76 +13,128 @@ SUFFIXES = frozenset(
 )  # fmt: skip
 
 
-def list_images(root: Path) -> tuple[list[str], dict[str, int]]:
+class PassedOver(NamedTuple):
+    r"""A file that its name, or what the name stands for, says is no image to be opened.
+
+    Attributes:
+        path: Posix path below the folder; bytes that are not UTF-8 are written as \xNN.
+        status: hidden, other_file, unreadable_name, outside_root, link or not_a_file.
+        reason: The status in words.
+    """
+
+    path: str
+    status: str
+    reason: str
+
+
+class Listing(NamedTuple):
+    """What lies in a folder; each file is in one of the two lists.
+
+    Attributes:
+        files: Images by name: posix paths below the folder, sorted by code point.
+        passed_over: All other files, sorted.
+    """
+
+    files: list[str]
+    passed_over: list[PassedOver]
+
+
+def list_images(root: Path) -> Listing:
     """Find the image files below a folder, by name alone.
 
-    Hidden files, other suffixes and whatever is no regular file are passed over. A link is
-    followed to a file below `root`, never to a folder.
-
-    Returns:
-        Posix paths below `root`, sorted by code point; and reason -> number of files passed over.
+    A link is followed to a file below `root`, never to a folder and never out of it.
 
     Raises:
-        PlmclError: No such folder, no image in it, or a link that leads outside of it.
+        PlmclError: No such folder, or no image in it.
     """
     if not root.is_dir():
         raise PlmclError(f"{root}: not found, or not a folder")
+    listing = list_files(root)
+    if not listing.files:
+        counted = counts(listing.passed_over)
+        raise PlmclError(f"no images in {root}; passed over: {counted or 'nothing'}")
+    return listing
+
+
+def list_files(root: Path) -> Listing:
+    """As `list_images`, for a folder that exists and may hold no image."""
     inside = root.resolve()
     files: list[str] = []
-    outside: list[str] = []
-    ignored: Counter[str] = Counter()
-    for folder, subfolders, names in os.walk(root, onerror=_refuse):
-        links = [name for name in subfolders if Path(folder, name).is_symlink()]
-        for name in [*names, *links]:
-            path = Path(folder, name)
-            relative = path.relative_to(root)
-            reason = _why_not(path, relative)
-            if reason:
-                ignored[reason] += 1
-            elif path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
-                outside.append(relative.as_posix())
-            elif not path.is_file():
-                ignored["link to a folder" if path.is_dir() else "not a regular file"] += 1
+    passed_over: list[PassedOver] = []
+    for path, entry in _walk(root):
+        reason = _why_not(path, entry, inside)
+        if reason is None:
+            files.append(path)
+        else:
+            passed_over.append(PassedOver(_printable(path), *reason))
+    return Listing(sorted(files), sorted(passed_over))
+
+
+def _walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    # (path below the root, entry) of all files, and of links to folders, which are not entered
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        try:
+            entries = list(os.scandir(root / prefix))
+        except OSError as error:
+            raise PlmclError(f"{error.filename}: {error.strerror}") from None
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(f"{prefix}{entry.name}/")
             else:
-                files.append(relative.as_posix())
-    if outside:
-        raise PlmclError(
-            f"{root}: {len(outside)} links lead outside of it ({first_five(outside)}); "
-            "copy the files into it, or name the folder that holds them"
-        )
-    if not files:
-        raise PlmclError(f"no images in {root}; passed over: {counts(ignored) or 'nothing'}")
-    return sorted(files), dict(sorted(ignored.items()))
+                yield prefix + entry.name, entry
 
 
-def _refuse(error: OSError) -> None:
-    raise PlmclError(f"{error.filename}: {error.strerror}")
-
-
-def _why_not(path: Path, relative: Path) -> str:
-    try:
-        str(relative).encode("utf-8")
-    except UnicodeEncodeError:
-        return "name is not UTF-8"
-    if any(part.startswith(".") for part in relative.parts):  # ._x.jpg and .DS_Store, too
-        return "hidden"
-    if "__MACOSX" in relative.parts:
-        return "__MACOSX"
-    if path.name.casefold() == "thumbs.db":
-        return "Thumbs.db"
-    if path.is_dir():
-        return ""
-    suffix = path.suffix.lower()
+def _why_not(path: str, entry: os.DirEntry[str], inside: Path) -> tuple[str, str] | None:
+    # (status, reason) of a file that is passed over
+    if not _is_utf8(path):
+        return "unreadable_name", "the name is not UTF-8; rename it"
+    if path.startswith(".") or "/." in path:  # ._x.jpg and .DS_Store, too
+        return "hidden", "hidden"
+    if path.startswith("__MACOSX/") or "/__MACOSX/" in path:
+        return "hidden", "__MACOSX"
+    if entry.is_symlink():
+        # Unlike resolve(), this takes a link to itself.
+        target = Path(os.path.realpath(entry.path))
+        if not target.is_relative_to(inside):
+            return "outside_root", "a link that leads out of the folder"
+        if not target.exists():
+            return "link", "a link to nothing"
+        if target.is_dir():
+            return "link", "a link to a folder"
+    suffix = PurePosixPath(entry.name).suffix.lower()
     if suffix not in SUFFIXES:
-        if suffix in {".heic", ".heif"}:
-            return f"suffix {suffix} (needs another package, pillow-heif: convert to JPEG)"
-        return f"suffix {suffix}" if suffix else "no suffix"
-    return ""
+        return "other_file", _why_no_image(entry.name, suffix)
+    if not entry.is_file():
+        return "not_a_file", "not a regular file"
+    return None
 
 
-def counts(ignored: Mapping[str, int]) -> str:
+def _why_no_image(name: str, suffix: str) -> str:
+    if name.casefold() == "thumbs.db":
+        return "Thumbs.db"
+    if suffix in {".heic", ".heif"}:
+        return f"suffix {suffix} (needs another package, pillow-heif: convert to JPEG)"
+    return f"suffix {suffix}" if suffix else "no suffix"
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _printable(path: str) -> str:
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def counts(passed_over: Iterable[PassedOver]) -> str:
     """Reasons and their numbers, for a message."""
-    return ", ".join(f"{count} x {reason}" for reason, count in sorted(ignored.items()))
+    counted = Counter(file.reason for file in passed_over)
+    return ", ".join(f"{count} x {reason}" for reason, count in sorted(counted.items()))
 
 
 def first_five(names: Sequence[str]) -> str:

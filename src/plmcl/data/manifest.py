@@ -2,16 +2,36 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
+from plmcl.data.statuses import USABLE
 from plmcl.errors import PlmclError
-from plmcl.schemas import Images, Labels, read_table, validate_manifest, write_table
+from plmcl.schemas import (
+    Difficult,
+    Images,
+    Labels,
+    NearDuplicates,
+    read_table,
+    validate_manifest,
+    write_table,
+)
 
 Unlisted = Literal["negative", "unknown"]
+
+
+def no_cells() -> pd.DataFrame:
+    """An empty table of (image_id, label)."""
+    return pd.DataFrame({"image_id": [], "label": []}, dtype="str")
+
+
+def _no_pairs() -> pd.DataFrame:
+    pairs = pd.DataFrame({"image_id": [], "other_id": [], "distance": []}, dtype="str")
+    return pairs.astype({"distance": np.int32})
 
 
 @dataclass(frozen=True)
@@ -23,17 +43,22 @@ class Manifest:
         labels: `schemas.Labels`: (image_id, label, value), value 0 or 1; no row means "unlisted".
         label_names: All labels, in the order of the model's outputs; the only label list there is.
         unlisted: What no row means: the label is absent (`negative`) or nobody looked (`unknown`).
+        difficult: `schemas.Difficult`: cells that published lists call difficult. `labels` says
+            what is made of them; figures are given both ways.
+        near_duplicates: `schemas.NearDuplicates`: pairs of usable images that look alike.
     """
 
     images: pd.DataFrame
     labels: pd.DataFrame
     label_names: list[str]
     unlisted: Unlisted
+    difficult: pd.DataFrame = field(default_factory=no_cells)
+    near_duplicates: pd.DataFrame = field(default_factory=_no_pairs)
 
     @property
     def usable(self) -> pd.DataFrame:
         """The images that can be trained on and predicted."""
-        return self.images[self.images["status"] == "ok"]
+        return self.images[self.images["status"].isin(USABLE)]
 
     def write(self, directory: Path) -> None:
         """Check the tables and write them, with the label list, to `directory`."""
@@ -41,6 +66,8 @@ class Manifest:
         directory.mkdir(parents=True, exist_ok=True)
         write_table(self.images, directory / "images.parquet")
         write_table(self.labels, directory / "labels.parquet")
+        write_table(self.difficult, directory / "difficult.parquet")
+        write_table(self.near_duplicates, directory / "near_duplicates.parquet")
         record = {
             "label_names": self.label_names,
             "label_names_sha256": label_names_sha256(self.label_names),
@@ -62,13 +89,14 @@ class Manifest:
         record = json.loads(path.read_text(encoding="utf-8"))
         if label_names_sha256(record["label_names"]) != record["label_names_sha256"]:
             raise PlmclError(f"{path}: label_names were edited by hand: their checksum differs")
-        manifest = cls(
+        return cls(
             images=read_table(directory / "images.parquet", Images),
             labels=read_table(directory / "labels.parquet", Labels),
             label_names=record["label_names"],
             unlisted=record["unlisted"],
+            difficult=read_table(directory / "difficult.parquet", Difficult),
+            near_duplicates=read_table(directory / "near_duplicates.parquet", NearDuplicates),
         )
-        return manifest
 
 
 def label_names_sha256(label_names: list[str]) -> str:

@@ -43,6 +43,15 @@ def truth_rows(manifest: Manifest, splits: pd.DataFrame, split: str) -> Rows:
     return _rows(manifest, splits, split, manifest.labels, manifest.unlisted)
 
 
+def difficult_cells(manifest: Manifest, rows: Rows) -> npt.NDArray[np.bool_]:
+    """Where the source has difficult instances only: (N, L), in the order of `rows`."""
+    cells = manifest.difficult[manifest.difficult["image_id"].isin(rows.image_ids)]
+    _, difficult = to_matrix(
+        cells.assign(value=np.int8(0)), rows.image_ids, manifest.label_names, unlisted="unknown"
+    )
+    return difficult
+
+
 def positives_per_image(given: float | None, manifest: Manifest, splits: pd.DataFrame) -> float:
     """k, the expected number of positive labels of an image.
 

@@ -5,47 +5,171 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from plmcl.data.manifest import Manifest
+from plmcl.data.statuses import USABLE
 from plmcl.errors import PlmclError
-from plmcl.ordering import rank_keys
+from plmcl.ordering import positions, rank_keys
+
+Draw = Literal["hash", "cole"]
+COLE_SEED = 1200  # of the reference code, for the split and for the labels
 
 
 def make_splits(
-    images: pd.DataFrame,
+    manifest: Manifest,
     *,
     seed: int,
     val: float,
     test: float,
     protocol: Literal["holdout", "paper"],
+    draw: Draw,
 ) -> pd.DataFrame:
-    """Give each image its split; the order of the rows does not matter.
+    """Give each usable image its split; the order of the rows does not matter.
 
     An image of a later delivery is for training, whatever its source says, and changes no
-    earlier row.
+    earlier row. Images with the same bytes are drawn together. If a split that is not the source's
+    own has no positive of a label, an image is moved there, unless that leaves another without.
 
     Args:
-        images: The usable rows of `schemas.Images`.
-        seed: Of params.yaml.
+        manifest: Its usable images are split; `cole` draws from all of its published list.
+        seed: Of params.yaml; `cole` has a seed of its own.
         val: Share of the training images held out, if the source has no validation split.
         test: Share of the base set held out, if the source has no test split.
         protocol: `paper` makes no validation split; a source's own joins train.
+        draw: `hash` orders the images by hashes of their ids; `cole` draws the validation split
+            as the reference code does, bit for bit: a permutation of the published list.
 
     Returns:
         `schemas.Splits`, sorted by image_id.
 
     Raises:
-        PlmclError: A split would be empty.
+        PlmclError: A split would be empty, or `cole` finds no published list.
     """
-    images = images.sort_values("image_id")
+    images = manifest.images.sort_values("image_id", ignore_index=True)
+    images = images[images["status"].isin(USABLE)] if draw == "hash" else images
     base = images[images["delivery"] == 0]
-    image_ids = base["image_id"].to_numpy(dtype=object)
     split = base["split"].replace("", "train").to_numpy(dtype=object)
-    if "test" not in split:
-        _hold_out("test", round(test * len(split)), image_ids, split, seed)
+    if draw == "cole":
+        _hold_out_as_cole(base, split, val if protocol == "holdout" else 0.0)
+    else:
+        _draw(manifest, base, split, seed=seed, val=val, test=test, protocol=protocol)
     if protocol == "paper":
         split[split == "val"] = "train"
-    elif "val" not in split:
-        _hold_out("val", round(val * np.count_nonzero(split == "train")), image_ids, split, seed)
+    usable = base["status"].isin(USABLE).to_numpy()
+    _refuse_empty(split[usable], protocol, val, test)
+    later = images[(images["delivery"] > 0) & images["status"].isin(USABLE)]
+    table = pd.DataFrame(
+        {
+            "image_id": np.concatenate([base["image_id"][usable], later["image_id"]]),
+            "split": np.concatenate([split[usable], np.full(len(later), "train", dtype=object)]),
+        },
+        dtype="str",
+    )
+    return table.sort_values("image_id", ignore_index=True)
 
+
+def _draw(
+    manifest: Manifest,
+    base: pd.DataFrame,
+    split: np.ndarray,
+    *,
+    seed: int,
+    val: float,
+    test: float,
+    protocol: str,
+) -> None:
+    # Fills in what the source does not have.
+    groups = _Groups(base)
+    official = set(split)
+    if "test" not in official:
+        _hold_out("test", round(test * len(split)), split, groups, seed)
+    if protocol == "holdout" and "val" not in official:
+        _hold_out("val", round(val * np.count_nonzero(split == "train")), split, groups, seed)
+    movable = np.where(np.isin(split, list(official - {"train"})), "", split)
+    _give_rare_labels(manifest, base["image_id"], movable, groups, seed)
+    np.copyto(split, movable, where=movable != "")
+
+
+class _Groups:
+    """Images with the same bytes and the same official split; they are drawn as one.
+
+    Attributes:
+        first: int64 (N,), for each image the first one of its group.
+    """
+
+    def __init__(self, base: pd.DataFrame) -> None:
+        content = (base["sha256"] + base["split"]).tolist()
+        self._image_ids = base["image_id"].to_numpy(dtype=object)
+        self.first = positions(content, content)
+
+    def rank(self, rows: np.ndarray, purpose: str, seed: int) -> np.ndarray:
+        """Keys to sort these images by: those of their groups' first images."""
+        return rank_keys(seed, purpose, self._image_ids[self.first[rows]])
+
+
+def _hold_out(name: str, count: int, split: np.ndarray, groups: _Groups, seed: int) -> None:
+    train = np.flatnonzero(split == "train")
+    turn = np.argsort(groups.rank(train, name, seed), kind="stable")
+    # What has the bytes of a chosen image goes with it.
+    chosen = np.isin(groups.first, groups.first[train[turn[:count]]])
+    split[chosen & (split == "train")] = name
+
+
+def _give_rare_labels(
+    manifest: Manifest, image_ids: pd.Series, split: np.ndarray, groups: _Groups, seed: int
+) -> None:
+    """Move one image into each split that has no positive of a label, if another can give it.
+
+    Args:
+        manifest: Its labels count.
+        image_ids: Of the N images.
+        split: Of each; changed in place. A split that is the source's own is called "".
+        groups: What must stay together.
+        seed: Of params.yaml.
+    """
+    positives = manifest.labels[manifest.labels["value"] == 1]
+    rows = positions(positives["image_id"], image_ids)
+    columns = positions(positives["label"], manifest.label_names)[rows >= 0]
+    rows = rows[rows >= 0]
+    splits = [name for name in ("test", "val", "train") if name in split]
+    counts = {
+        name: np.bincount(columns[split[rows] == name], minlength=len(manifest.label_names))
+        for name in splits
+    }
+    total = np.sum(list(counts.values()), axis=0)
+    # The rarest first: they have the fewest images to choose from.
+    for label in np.argsort(total, kind="stable"):
+        for name in splits:
+            if counts[name][label] or not total[label]:
+                continue
+            holders = rows[(columns == label) & np.isin(split[rows], splits)]
+            keys = groups.rank(holders, f"{name} for a label", seed)
+            for row in holders[np.argsort(keys, kind="stable")]:
+                giver = split[row]
+                group = np.flatnonzero((groups.first == groups.first[row]) & (split == giver))
+                given = np.bincount(columns[np.isin(rows, group)], minlength=len(total))
+                if (counts[giver] - given)[given > 0].all():
+                    split[group] = name
+                    counts[giver] -= given
+                    counts[name] += given
+                    break
+
+
+def _hold_out_as_cole(base: pd.DataFrame, split: np.ndarray, val: float) -> None:
+    place = base["published"].to_numpy()
+    if (place < 0).any() or "test" not in split or "val" in split:
+        raise PlmclError(
+            "split.draw: cole needs a source with a published order of its training images and a "
+            "test split (voc, coco, nuswide, cub); use hash"
+        )
+    train = np.flatnonzero(split == "train")
+    train = train[np.argsort(place[train])]
+    number = int(np.round(val * len(train)))
+    if number:
+        order = np.random.RandomState(COLE_SEED).permutation(len(train))
+        split[train[order[-number:]]] = "val"
+
+
+def _refuse_empty(split: np.ndarray, protocol: str, val: float, test: float) -> None:
     counts = {name: np.count_nonzero(split == name) for name in ("train", "val", "test")}
     empty = [name for name, n in counts.items() if n == 0 and (name, protocol) != ("val", "paper")]
     if empty:
@@ -54,15 +178,3 @@ def make_splits(
             f"split: no image for {' and '.join(empty)}: {len(split)} usable images give {found}; "
             f"add images, or change split.val ({val}) or split.test ({test})"
         )
-    later = images.loc[images["delivery"] > 0, "image_id"].to_numpy(dtype=object)
-    table = {
-        "image_id": np.concatenate([image_ids, later]),
-        "split": np.concatenate([split, np.full(len(later), "train", dtype=object)]),
-    }
-    return pd.DataFrame(table, dtype="str").sort_values("image_id", ignore_index=True)
-
-
-def _hold_out(name: str, count: int, image_ids: np.ndarray, split: np.ndarray, seed: int) -> None:
-    train = np.flatnonzero(split == "train")
-    turn = np.argsort(rank_keys(seed, name, image_ids[train]), kind="stable")
-    split[train[turn[:count]]] = name

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from plmcl.data.manifest import Manifest
+from plmcl.data.splits import COLE_SEED, Draw
 from plmcl.errors import PlmclError
 from plmcl.labels.matrix import to_matrix
 from plmcl.ordering import positions, rank_keys
@@ -64,34 +65,62 @@ class Setting:
         return round(share * num_images / 100)
 
 
-def make_draws(labels: pd.DataFrame, train_ids: Iterable[str], *, seed: int) -> pd.DataFrame:
+def make_draws(truth: Manifest, train_ids: Iterable[str], *, seed: int, draw: Draw) -> pd.DataFrame:
     """Draw the one positive that each image may show, and the turn in which it is labeled.
 
     One table serves all settings: `sspl` labels the images with draw_rank < round(p*N). An image
     without a positive has its turn too, and stays unlabeled.
 
     Args:
-        labels: `schemas.Labels`, the truth.
+        truth: All labels; for `cole`, also the published list that its draw goes through.
         train_ids: The base training images.
-        seed: Of params.yaml.
+        seed: Of params.yaml; of the positives under `hash`, and of the turns.
+        draw: How the positives are drawn: by hashes of (image, label), or as the reference code
+            does, bit for bit.
 
     Returns:
         `schemas.Draws`, sorted by image_id.
     """
     image_ids = sorted(train_ids)
-    positives = labels[labels["value"] == 1]
+    drawn = _draw_as_cole(truth) if draw == "cole" else _draw_by_hash(truth, image_ids, seed)
+    turn = np.empty(len(image_ids), dtype=np.int64)
+    turn[np.argsort(rank_keys(seed, "turn", image_ids), kind="stable")] = np.arange(len(turn))
+    table = {"image_id": image_ids, "label": [drawn.get(image_id, "") for image_id in image_ids]}
+    return pd.DataFrame(table, dtype="str").assign(draw_rank=turn)
+
+
+def _draw_by_hash(truth: Manifest, image_ids: list[str], seed: int) -> dict[str, str]:
+    positives = truth.labels[truth.labels["value"] == 1]
     rows = positions(positives["image_id"], image_ids)
     positives, rows = positives[rows >= 0], rows[rows >= 0]
     keys = rank_keys(seed, "positive", _entry_keys(positives))
     order = np.lexsort((keys, rows))
     rows, first = np.unique(rows[order], return_index=True)
-    drawn = np.full(len(image_ids), "", dtype=object)
-    drawn[rows] = positives["label"].iloc[order[first]].to_numpy(dtype=object)
+    labels = positives["label"].iloc[order[first]]
+    return {image_ids[row]: label for row, label in zip(rows, labels, strict=True)}
 
-    turn = np.empty(len(image_ids), dtype=np.int64)
-    turn[np.argsort(rank_keys(seed, "turn", image_ids), kind="stable")] = np.arange(len(turn))
-    table = {"image_id": image_ids, "label": drawn}
-    return pd.DataFrame(table, dtype="str").assign(draw_rank=turn)
+
+def _draw_as_cole(truth: Manifest) -> dict[str, str]:
+    """One positive of each image of the published training list, validation included.
+
+    Source: generate_observed_labels.py of the reference code. Its generator goes through the list
+    in order and also shuffles the negatives, of which it keeps none: that moves the stream.
+    """
+    images = truth.images
+    images = images[(images["published"] >= 0) & (images["split"] == "train")]
+    image_ids = images.sort_values("published")["image_id"].tolist()
+    positives = truth.labels[truth.labels["value"] == 1]
+    positives = positives[positions(positives["image_id"], image_ids) >= 0]
+    targets, _ = to_matrix(positives, image_ids, truth.label_names, unlisted="negative")
+    generator = np.random.RandomState(COLE_SEED)
+    drawn = {}
+    for image_id, row in zip(image_ids, targets, strict=True):
+        present, absent = np.flatnonzero(row == 1), np.flatnonzero(row == 0)
+        generator.shuffle(present)
+        generator.shuffle(absent)
+        if len(present):
+            drawn[image_id] = truth.label_names[present[0]]
+    return drawn
 
 
 def observe(

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from plmcl.data.duplicates import alike_across, same_bytes_across
 from plmcl.data.manifest import Manifest
 from plmcl.errors import PlmclError
 from plmcl.report import charts, words
-from plmcl.report.gallery import make_gallery, verdicts
-from plmcl.report.results import Result, read_result
+from plmcl.report.gallery import make_gallery, make_pairs, verdicts
+from plmcl.report.page import write_page
+from plmcl.report.results import FIGURES_IF_ANY, Result, read_result
 
 __all__ = ["write_report"]
 
@@ -20,13 +21,16 @@ LABELS_SHOWN = 60
 LABELS_A_CHART = 20
 
 
-def write_report(models: Sequence[Path], manifest: Manifest, raw: Path, out: Path) -> None:
+def write_report(
+    models: Sequence[Path], manifest: Manifest, splits: pd.DataFrame, raw: Path, out: Path
+) -> None:
     """Write the page for some runs.
 
     Args:
         models: A folder for each run, `<setting>-<method>`, with run.json, history.csv,
             metrics.json, per_label.csv and predictions.parquet.
         manifest: What they were trained and judged on.
+        splits: `schemas.Splits`.
         raw: The folder of its pictures; they may be gone.
         out: The HTML file.
 
@@ -39,15 +43,10 @@ def write_report(models: Sequence[Path], manifest: Manifest, raw: Path, out: Pat
     best = max(results, key=lambda result: (result.metrics["mAP"] is not None, result.value or 0))
     tiles = make_gallery(best, manifest, raw)
     labels = _shown_labels(best.per_label)
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"figure": words.figure, "count": words.count, "cut": charts.shorten}
-    page = environment.get_template("index.html.j2").render(
+    alike = alike_across(manifest, splits)
+    write_page(
+        "index.html.j2",
+        out,
         headline=words.headline(results, best),
         subject=words.subject(results, manifest),
         remarks=words.remarks(results, best),
@@ -63,12 +62,12 @@ def write_report(models: Sequence[Path], manifest: Manifest, raw: Path, out: Pat
         tiles=tiles,
         verdicts=verdicts(tiles),
         names=words.FIGURE_NAMES,
+        same=same_bytes_across(manifest, splits)["image_id"].tolist(),
+        alike=len(alike),
+        pairs=make_pairs(alike, manifest, raw),
         figures=_figures(results),
         is_tracked=any(result.record.mlflow_run_id for result in results),
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # What no encoding holds (half a character in a file's name) becomes "?".
-    out.write_bytes(page.encode("utf-8", "replace"))
 
 
 def _in_order(names: Sequence[str]) -> list[str]:
@@ -140,10 +139,15 @@ def _bars(labels: pd.DataFrame) -> list[Any]:
 
 def _figures(results: Sequence[Result]) -> dict[str, Any]:
     """Every figure of every run, for who wants to know exactly."""
+    shown = [
+        name
+        for name in words.FIGURE_NAMES
+        if name not in FIGURES_IF_ANY or any(r.metrics[name] is not None for r in results)
+    ]
     return {
-        "names": list(words.FIGURE_NAMES.values()),
+        "names": [words.FIGURE_NAMES[name] for name in shown],
         "rows": [
-            (result.folder.name, [words.exact(n, result.metrics[n]) for n in words.FIGURE_NAMES])
+            (result.folder.name, [words.exact(name, result.metrics[name]) for name in shown])
             for result in results
         ],
         "why": _in_order([words.why_no_map(r) for r in results if r.metrics["mAP"] is None]),

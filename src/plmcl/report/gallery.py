@@ -18,6 +18,7 @@ from plmcl.errors import PlmclError
 from plmcl.report.results import Result
 
 IMAGES = 12
+PAIRS = 6
 SIDE = 320
 RECIPE = Recipe(size=SIDE, background=(255, 255, 255), max_pixels=50_000_000)
 
@@ -81,7 +82,7 @@ def make_gallery(result: Result, manifest: Manifest, raw: Path) -> list[Tile]:
         )
     tiles = []
     for image_id in chosen:
-        picture = _thumbnail(raw, paths[image_id])
+        picture = thumbnail(raw, paths[image_id])
         if picture is not None:
             mine = labels[labels["image_id"] == image_id]
             known = dict(zip(mine["label"], mine["value"], strict=True))
@@ -90,6 +91,42 @@ def make_gallery(result: Result, manifest: Manifest, raw: Path) -> list[Tile]:
             tags = _tags(said, thresholds, known, unlisted=manifest.unlisted)
             tiles.append(Tile(image_id, picture, true, *tags))
     return tiles
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two images that look alike and are in different splits.
+
+    Attributes:
+        names: Their ids.
+        splits: Their splits.
+        pictures: Small JPEGs as data URIs.
+        distance: Bits in which their difference hashes differ.
+    """
+
+    names: tuple[str, str]
+    splits: tuple[str, str]
+    pictures: tuple[str, str]
+    distance: int
+
+
+def make_pairs(alike: pd.DataFrame, manifest: Manifest, raw: Path) -> list[Pair]:
+    """The first pairs, without those of which a file is gone.
+
+    Args:
+        alike: Of `duplicates.alike_across`.
+        manifest: The images' paths.
+        raw: The folder that the paths start from.
+    """
+    paths = manifest.usable.set_index("image_id")["path"]
+    pairs = []
+    for row in alike.head(PAIRS).itertuples():
+        names = (str(row.image_id), str(row.other_id))
+        first, second = (thumbnail(raw, paths[name]) for name in names)
+        if first is not None and second is not None:
+            splits = (str(row.split), str(row.other_split))
+            pairs.append(Pair(names, splits, (first, second), int(str(row.distance))))
+    return pairs
 
 
 def _tags(
@@ -112,7 +149,7 @@ def _tags(
     return predicted, missed
 
 
-def _thumbnail(raw: Path, path: str) -> str | None:
+def thumbnail(raw: Path, path: str) -> str | None:
     """A data URI, or None if there is no such image below `raw`."""
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts:

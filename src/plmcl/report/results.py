@@ -24,6 +24,8 @@ FIGURES = (
     "mean_reciprocal_rank",
     "known_cells",
 )
+# Only data sets with difficult objects have these.
+FIGURES_IF_ANY = ("mAP_difficult_negative", "mAP_difficult_ignored")
 PER_LABEL = ("label", "ap", "positives", "negatives", "unknown", "threshold", "threshold_rule")
 
 
@@ -34,7 +36,8 @@ class Result:
     Attributes:
         folder: Where its files are.
         record: Of the training.
-        metrics: `FIGURES` on the test split, as fractions and counts; None is "not defined".
+        metrics: `FIGURES` and `FIGURES_IF_ANY` on the test split, as fractions and counts; None
+            is "not defined".
         per_label: `PER_LABEL`; `ap` is NaN where not defined.
         curve: `epoch`, `phase`, `train_loss`, `selection`; NaN where not recorded.
     """
@@ -114,6 +117,7 @@ def _read_metrics(path: Path) -> dict[str, float | None]:
     try:
         values: Any = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
         metrics = {name: values[name] for name in FIGURES}
+        metrics |= {name: values.get(name) for name in FIGURES_IF_ANY}
     except (ValueError, KeyError, TypeError) as error:
         raise PlmclError(f"{path}: {error}; run the evaluate stage again") from None
     for name, value in metrics.items():

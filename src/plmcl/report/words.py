@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from plmcl.data.manifest import Manifest
+from plmcl.data.statuses import USABLE
 from plmcl.report.results import Result
 
 FIGURE_NAMES = {
     "mAP": "mAP",
     "mAP_empty_as_zero": "mAP, a label without a positive counted as 0",
     "mAP_unknown_as_negative": "mAP, unknown counted as absent",
+    "mAP_difficult_negative": "mAP, difficult objects counted as absent (published protocol)",
+    "mAP_difficult_ignored": "mAP, difficult objects ignored",
     "mean_reciprocal_rank": "mean reciprocal rank",
     "labels": "labels",
     "labels_averaged": "labels averaged",
@@ -53,10 +56,11 @@ def headline(results: Sequence[Result], best: Result) -> str:
 def subject(results: Sequence[Result], manifest: Manifest) -> str:
     """What was trained on what."""
     params = results[0].record.params
-    positives = int((manifest.labels["value"] == 1).sum())
-    usable = len(manifest.usable)
+    images = manifest.usable["image_id"]
+    positives = int((manifest.labels["value"] == 1)[manifest.labels["image_id"].isin(images)].sum())
+    usable = len(images)
     text = f"{count(len(results), 'run')} on {count(usable, 'image')}"
-    aside = Counter(status for status in manifest.images["status"] if status != "ok")
+    aside = Counter(status for status in manifest.images["status"] if status not in USABLE)
     if aside:
         kinds = [f"{number} {status.replace('_', ' ')}" for status, number in sorted(aside.items())]
         text += f" ({', '.join(kinds)} set aside)"

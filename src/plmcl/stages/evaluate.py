@@ -13,8 +13,8 @@ from plmcl import schemas, tracking
 from plmcl.data.images import Recipe
 from plmcl.data.loading import ImageRows, sequential_batches
 from plmcl.data.manifest import Manifest
-from plmcl.data.rows import Rows, positives_per_image, truth_rows
-from plmcl.evaluation import Evaluation, evaluate, predict
+from plmcl.data.rows import Rows, difficult_cells, positives_per_image, truth_rows
+from plmcl.evaluation import Evaluation, difficult_both_ways, evaluate, predict
 from plmcl.models import Classifier, load_classifier
 from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
@@ -44,6 +44,12 @@ def run(
     test = truth_rows(manifest, splits, "test")
     probs = _predict(model, ImageRows(paths.raw, test.paths, recipe), "test")
     evaluation = evaluate(test.targets, test.observed, probs)
+    evaluation.metrics["files_not_used"] = len(manifest.images) - len(manifest.usable)
+    difficult = difficult_cells(manifest, test)
+    if difficult.any():
+        evaluation.metrics.update(
+            difficult_both_ways(test.targets, test.observed, difficult, probs)
+        )
     # The paper's protocol holds no validation split: its thresholds see the test split too.
     cut = truth_rows(manifest, splits, "val") if params.split.protocol == "holdout" else test
     thresholds = fit_thresholds(
@@ -81,10 +87,17 @@ def summary(evaluation: Evaluation) -> str:
     """The headline figure in words, with what it leaves out."""
     metrics = evaluation.metrics
     if metrics["mAP"] is not None:
-        return (
+        text = (
             f"test mAP {100 * metrics['mAP']:.1f} (mean over {metrics['labels_averaged']} of "
             f"{metrics['labels']} labels, {metrics['images_known']} labeled images)"
         )
+        negative, ignored = (metrics.get(f"mAP_difficult_{way}") for way in ("negative", "ignored"))
+        if negative is not None and ignored is not None:
+            text += (
+                f"; difficult objects as negatives, the published protocol, {100 * negative:.1f}; "
+                f"ignored {100 * ignored:.1f}"
+            )
+        return text
     rank = metrics["mean_reciprocal_rank"]
     if rank is None:
         return f"test mAP n/a: no known positive label on {metrics['images_scored']} test images"

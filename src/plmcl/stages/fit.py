@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from ruamel.yaml import YAML
@@ -17,7 +17,7 @@ from plmcl.methods import make_method
 from plmcl.params import Params, load_params
 from plmcl.report import write_report
 from plmcl.run_record import RunRecord
-from plmcl.schemas import ObservedLabels, read_table
+from plmcl.schemas import ObservedLabels, Splits, read_table
 from plmcl.stages import check, evaluate, export, ingest, split, train
 from plmcl.stages.job import refuse_without_negatives
 from plmcl.stages.paths import Paths
@@ -29,8 +29,9 @@ class Request:
 
     Attributes:
         photos: Folder of images.
-        labels: CSV of `image,labels`; None: one sub-folder a tag.
+        labels: File or folder of labels, in any format; None: one sub-folder a tag.
         unlisted: What a label that is not listed for an image means.
+        minus_one: What -1 in the labels means.
         setting: Label setting; `given` takes the labels as they are.
         methods: Trained one after the other; the best on the validation split is exported.
         labels_per_photo: k; None: counted where the labels are complete, else the preset's.
@@ -40,6 +41,7 @@ class Request:
     photos: Path
     labels: Path | None
     unlisted: Unlisted
+    minus_one: Literal["refuse", "negative", "unknown"]
     setting: str
     methods: Sequence[str]
     labels_per_photo: float | None
@@ -61,7 +63,6 @@ def run(request: Request, out: Path) -> Path:
     check.run(params)
     paths = Paths(out, request.photos.resolve())
     manifest = ingest.run(paths, params)
-    print(ingest.summary(manifest))
     print(_say_k(request, params))
     split.run(paths, params, [request.setting])
     # Said now, and not after the methods before it have been trained.
@@ -83,7 +84,8 @@ def run(request: Request, out: Path) -> Path:
     tagger = out / "model.onnx"
     shutil.copyfile(exported, tagger)
     runs = [paths.run(request.setting, method) for method in request.methods]
-    write_report(runs, manifest, paths.raw, out / "report.html")
+    splits = read_table(paths.splits / "splits.parquet", Splits)
+    write_report(runs, manifest, splits, paths.raw, out / "report.html")
     print(
         f"\nThe tagger: {tagger} ({best})\nWhat it learned: {out / 'report.html'}\n"
         f"Try it: plmcl predict --model {tagger} {request.photos}"
@@ -98,10 +100,10 @@ def write_params(request: Request, path: Path) -> Params:
     values: Any = yaml.load(preset.read_text(encoding="utf-8"))
     values["grid"] = {"settings": [request.setting], "methods": list(request.methods)}
     values["data"]["path"] = str(request.photos.resolve())
-    values["sources"]["folder"] = {
-        "images": ".",
+    values["sources"]["folder"] |= {
         "labels": None if request.labels is None else str(request.labels.resolve()),
         "unlisted": request.unlisted,
+        "minus_one": request.minus_one,
     }
     if request.labels_per_photo is not None or request.unlisted == "negative":
         values["labels"]["per_image"] = request.labels_per_photo

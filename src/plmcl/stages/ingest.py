@@ -1,11 +1,17 @@
 """Stage ingest: every file opened once, one row and one status each; the label list fixed."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from plmcl.data.images import Recipe
 from plmcl.data.ingest import ingest
+from plmcl.data.listing import counts
 from plmcl.data.manifest import Manifest
 from plmcl.data.sources import make_source
+from plmcl.data.sources.base import Annotations
+from plmcl.ordering import positions
 from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
 from plmcl.stages.entry import run_stage
@@ -18,29 +24,42 @@ def run(paths: Paths, params: Params) -> Manifest:
     annotations = source.annotations(paths.raw)
     recipe = Recipe(**params.image.model_dump())
     with show_progress("ingest") as progress:
-        manifest = ingest(annotations, paths.raw, recipe, progress=progress)
+        manifest = ingest(annotations, paths.raw, recipe, record=paths.examined, progress=progress)
     manifest.write(paths.manifests)
+    print(summary(manifest, annotations))
     return manifest
 
 
 def main() -> None:
     """Examine every file and write the manifest."""
     params = load_params(Path("params.yaml"))
-    manifest = run(Paths.of_project(Path.cwd(), params.data.source), params)
-    print(summary(manifest))
+    run(Paths.of_project(Path.cwd(), params.data.source), params)
 
 
-def summary(manifest: Manifest) -> str:
-    """Files by status, and images a label, for a person to look at before training."""
+def summary(manifest: Manifest, annotations: Annotations) -> str:
+    """Files by status, and what is known of each label, to be looked at before training."""
     statuses = manifest.images["status"].value_counts().sort_index()
-    positives = manifest.labels.loc[manifest.labels["value"] == 1, "label"].value_counts()
-    per_label = ", ".join(f"{name} {positives.get(name, 0)}" for name in manifest.label_names)
-    return "\n".join(
-        (
-            "files: " + ", ".join(f"{count} {status}" for status, count in statuses.items()),
-            f"{len(manifest.label_names)} labels (unlisted: {manifest.unlisted}): {per_label}",
-        )
-    )
+    lines = ["files: " + ", ".join(f"{count} {status}" for status, count in statuses.items())]
+    if annotations.passed_over:
+        lines.append(f"passed over by name: {counts(annotations.passed_over)}")
+    lines += [f"{what}: {count}" for what, count in annotations.notes.items()]
+    if len(manifest.near_duplicates):
+        lines.append(f"near duplicates: {len(manifest.near_duplicates)} pairs")
+    lines.append(f"{len(manifest.label_names)} labels (yes / no / unknown):")
+    return "\n".join([*lines, *_label_lines(manifest)])
+
+
+def _label_lines(manifest: Manifest) -> Iterator[str]:
+    usable = manifest.usable["image_id"]
+    labels = manifest.labels[positions(manifest.labels["image_id"], usable) >= 0]
+    columns = positions(labels["label"], manifest.label_names)
+    size = len(manifest.label_names)
+    present = np.bincount(columns[labels["value"] == 1], minlength=size)
+    absent = np.bincount(columns[labels["value"] == 0], minlength=size)
+    if manifest.unlisted == "negative":
+        absent = len(usable) - present
+    for name, yes, no in zip(manifest.label_names, present, absent, strict=True):
+        yield f"  {name}: {yes} / {no} / {len(usable) - yes - no}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """Where everything is: the only place that knows paths."""
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from plmcl.errors import PlmclError
 
@@ -67,14 +70,25 @@ class Paths:
         """Cached features; outside git and DVC, and may be deleted."""
         return self.root / ".plmcl" / "features"
 
+    @property
+    def examined(self) -> Path:
+        """What the doctor found in earlier examinations; outside git and DVC, may be deleted."""
+        return self.root / ".plmcl" / "examined" / self.raw.name
+
     def data_sha256(self) -> str:
         """Of the images, their labels and the label list."""
-        names = ("images.parquet", "labels.parquet", "labels.json")
+        names = ("images.parquet", "labels.parquet", "difficult.parquet", "labels.json")
         return _sha256([self.manifests / name for name in names])
 
     def splits_sha256(self, setting: str) -> str:
         """Of the splits and of the labels that training may see."""
         return _sha256([self.splits / "splits.parquet", self.observed(setting)])
+
+
+def record_of(folder: Path) -> Path:
+    """Where the doctor keeps what it found in a folder that belongs to no project."""
+    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return user_cache_path("plmcl") / "examined" / name
 
 
 def _run_name(setting: str, method: str) -> str:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from plmcl import schemas
 from plmcl.data.manifest import Manifest
 from plmcl.params import load_params
 from plmcl.report import write_report
@@ -14,7 +15,8 @@ def main() -> None:
     params = load_params(Path("params.yaml"))
     paths = Paths.of_project(Path.cwd(), params.data.source)
     runs = [paths.run(s, m) for s in params.grid.settings for m in params.grid.methods]
-    write_report(runs, Manifest.read(paths.manifests), paths.raw, paths.report)
+    splits = schemas.read_table(paths.splits / "splits.parquet", schemas.Splits)
+    write_report(runs, Manifest.read(paths.manifests), splits, paths.raw, paths.report)
     print(f"report: {paths.report}")
 
 

@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
 
 from plmcl.data.sources import make_source, source_names
-from plmcl.data.sources.base import filling, label_table
+from plmcl.data.sources.base import filling
 from plmcl.errors import PlmclError
 
 
@@ -12,10 +11,8 @@ def test_the_sources_are_the_files_of_the_package():
 
 
 def test_a_source_is_made_from_its_section():
-    source = make_source(
-        "folder", {"folder": {"images": ".", "labels": None, "unlisted": "negative"}}
-    )
-    assert source.unlisted == "negative"
+    section = {"images": 9, "labels": 5, "size": 64, "labels_per_image": 1.5, "clutter": 0}
+    assert make_source("scenes", {"scenes": section}).labels == 5
 
 
 @pytest.mark.parametrize(
@@ -36,15 +33,6 @@ def test_a_wrong_source_or_section_is_refused(name, sections, words):
     with pytest.raises(PlmclError) as caught:
         make_source(name, sections)
     assert words in str(caught.value)
-
-
-def test_a_label_table_is_sorted_by_code_point():
-    table = label_table({("b", "x"): 1, ("a", "é"): 0, ("a", "z"): 1, ("B", "z"): 1})
-    assert list(table.itertuples(index=False, name=None)) == [
-        ("B", "z", 1), ("a", "z", 1), ("a", "é", 0), ("b", "x", 1),
-    ]  # fmt: skip
-    assert table["value"].dtype == np.int8
-    assert list(label_table({}).columns) == ["image_id", "label", "value"]
 
 
 def test_filling_is_all_or_nothing(tmp_path):

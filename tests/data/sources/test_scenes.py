@@ -67,7 +67,7 @@ def test_annotations_are_the_exact_truth(tmp_path):
     for index, name in enumerate(found.files):
         labels = found.labels.loc[found.labels["image_id"] == name, "label"]
         assert set(labels) == {names[j] for j in np.flatnonzero(expected[index])}
-    assert (found.unlisted, found.splits, found.ignored) == ("negative", {}, {})
+    assert (found.unlisted, found.splits, found.passed_over) == ("negative", {}, [])
     assert calls == [(done, 40) for done in range(1, 41)]
 
 

@@ -1,16 +1,16 @@
-"""The contract of a data source, and the two helpers that every source needs."""
+"""The contract of a data source, and what every source needs to keep it."""
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from plmcl.data.manifest import Unlisted
+from plmcl.data.listing import PassedOver
+from plmcl.data.manifest import Unlisted, no_cells
 from plmcl.errors import PlmclError
 from plmcl.params import Section
 from plmcl.progress import ProgressCallback
@@ -27,7 +27,12 @@ class Annotations:
         labels: Columns of `schemas.Labels`; sorted.
         label_names: All labels, in the order of the model's outputs.
         unlisted: What the absence of a row in `labels` means.
-        ignored: Reason -> number of files passed over.
+        passed_over: Files that are no images by their names.
+        difficult: Columns `image_id` and `label`: cells of which the published list says that
+            only difficult instances are there; a source of objects has them, others do not.
+        published: Place of an image in the published list of its split, from 0; for draws that
+            go by that order. Images without one are not in it.
+        notes: What else a person should know before training, with its number.
     """
 
     root: str
@@ -36,7 +41,10 @@ class Annotations:
     labels: pd.DataFrame
     label_names: list[str]
     unlisted: Unlisted
-    ignored: dict[str, int]
+    passed_over: list[PassedOver] = field(default_factory=list)
+    difficult: pd.DataFrame = field(default_factory=no_cells)
+    published: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, int] = field(default_factory=dict)
 
 
 class Source(Section, ABC):
@@ -81,15 +89,3 @@ def filling(raw: Path) -> Iterator[Path]:
     if raw.exists():
         raw.rmdir()
     partial.rename(raw)
-
-
-def label_table(values: Mapping[tuple[str, str], int]) -> pd.DataFrame:
-    """Make a table of `schemas.Labels`, sorted by code point, from (image id, label) -> value."""
-    cells = sorted(values)
-    return pd.DataFrame(
-        {
-            "image_id": pd.Series([image_id for image_id, _ in cells], dtype="str"),
-            "label": pd.Series([label for _, label in cells], dtype="str"),
-            "value": np.array([values[cell] for cell in cells], dtype=np.int8),
-        }
-    )

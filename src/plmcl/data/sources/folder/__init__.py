@@ -1,29 +1,44 @@
-"""A folder of somebody's own images, labeled by a CSV file or by one sub-folder a tag."""
+"""A folder of somebody's own images, labeled by a file, by many files, or by its sub-folders."""
 
+import difflib
 import logging
 import shutil
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator
+import pandas as pd
+from pydantic import AfterValidator, Field
 
-from plmcl.data.label_csv import read_label_csv
-from plmcl.data.listing import counts, list_images
+from plmcl.data.formats import format_names, read_labels
+from plmcl.data.formats.base import ImageIndex, LabelFile, Options
+from plmcl.data.label_files import read_name_list
+from plmcl.data.listing import counts, first_five, list_images
 from plmcl.data.manifest import Unlisted
-from plmcl.data.sources.base import Annotations, Source, filling, label_table
+from plmcl.data.sources.base import Annotations, Source, filling
+from plmcl.data.sources.folder.absences import with_absences
+from plmcl.data.sources.folder.tags import read_tags
 from plmcl.errors import PlmclError
 from plmcl.progress import ProgressCallback
 
 logger = logging.getLogger(__name__)
 
-# Folders that tools leave beside the tags.
-STRAY = frozenset({"runs", "mlruns", "lightning_logs", "wandb", "checkpoints", "__pycache__"})
+
+def _inside(path: str) -> str:
+    if ".." in PurePosixPath(path).parts:
+        raise ValueError("must be below data.path")
+    return path
 
 
 def _below(path: str) -> str:
-    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-        raise ValueError("must be a folder below data.path")
-    return path
+    if PurePosixPath(path).is_absolute():
+        raise ValueError("must be below data.path")
+    return _inside(path)
+
+
+def _known_format(name: str) -> str:
+    if name not in ("auto", *format_names()):
+        raise ValueError(f"must be auto or one of {', '.join(format_names())}")
+    return name
 
 
 class Folder(Source):
@@ -31,107 +46,145 @@ class Folder(Source):
 
     Attributes:
         images: Folder of images, below data.path ("." for data.path itself).
-        labels: A CSV file (image,labels and maybe split), below data.path or absolute; None for
-            one sub-folder a tag: an image's tag is the first folder on its path, and an image in
-            none is unlabeled.
-        unlisted: What a label that is not given means, for an image that the CSV file names (also
-            without a label) or that lies in a tag's folder. Other images are the unlabeled pool:
-            nothing is known of them.
+        labels: A file, or a folder of files, of labels (`plmcl.data.formats`), below data.path
+            or absolute; None for one sub-folder a tag: an image's tag is the first folder on
+            its path, and an image in none is unlabeled.
+        format: Of the labels; "auto" for the one that their names and first bytes tell.
+        label_names: A file below data.path with all labels in the order of the model's outputs,
+            one a line or a JSON list; None for the order that the labels declare, or else by
+            code point.
+        unlisted: What a label that is not given means, for an image that the labels name (also
+            without a label). Other images are the unlabeled pool: nothing is known of them. Of
+            no effect where the format itself speaks of every label (a column each).
+        minus_one: See `Options`, as the two below.
+        crowd: COCO's crowd regions.
+        difficult: VOC's difficult objects.
+        missing: Share of the images that the labels name which need not be there.
     """
 
     images: Annotated[str, AfterValidator(_below)]
-    labels: str | None
+    labels: Annotated[str, AfterValidator(_inside)] | None
+    format: Annotated[str, AfterValidator(_known_format)]
+    label_names: Annotated[str, AfterValidator(_below)] | None
     unlisted: Unlisted
+    minus_one: Literal["refuse", "negative", "unknown"]
+    crowd: Literal["keep", "drop"]
+    difficult: Literal["negative", "ignore"]
+    missing: Annotated[float, Field(ge=0, le=1)]
 
     def download(
         self, path: Path, raw: Path, *, seed: int, progress: ProgressCallback | None = None
     ) -> None:
-        """Copy the images and the CSV file, each to its place below `raw`, and report the number.
+        """Copy the images and the files of labels, each to its place below `raw`.
 
         Raises:
-            PlmclError: See `annotations`; or the CSV file is not below `path`, or copying fails.
+            PlmclError: See `annotations`; or a file of labels is not below `path`, or copying
+                fails.
         """
-        if self.labels is not None and not _is_inside(path / self.labels, path):
+        if self.labels is not None and PurePosixPath(self.labels).is_absolute():
             raise PlmclError(
-                f"sources.folder.labels: must be below data.path ({path}) to be copied with it, "
-                f"found {self.labels!r}"
+                f"sources.folder.labels: must be a path below data.path ({path}) to be copied "
+                f"with it, found {self.labels!r}"
             )
-        found = self.annotations(path)  # whatever is wrong is said before anything is copied
+        found, read = self._survey(path)  # whatever is wrong is said before anything is copied
+        for file in read:
+            if not file.resolve().is_relative_to(path.resolve()):
+                raise PlmclError(f"{file}: must be below data.path ({path}) to be copied with it")
         with filling(raw) as partial:
-            for done, file in enumerate(found.files, start=1):
-                _copy(path / self.images / file, partial / self.images / file)
+            for done, name in enumerate(found.files, start=1):
+                _copy(path / self.images / name, partial / self.images / name)
                 if progress is not None:
                     progress(done, len(found.files))
-            if self.labels is not None:
-                _copy(path / self.labels, partial / self.labels)
+            for file in read:
+                _copy(file, partial / file.relative_to(path))
         logger.info("copied %d images from %s", len(found.files), path)
-        if found.ignored:  # the copy does not show it any more
-            logger.warning("passed over in %s: %s", path, counts(found.ignored))
+        if found.passed_over:  # the copy does not show it any more
+            logger.warning("passed over in %s: %s", path, counts(found.passed_over))
 
     def annotations(self, raw: Path) -> Annotations:
         """Read names and labels of a folder laid out as data.path is; opens no image.
 
         Raises:
             PlmclError: There is no image or no label, a folder that should be a tag holds no
-                image, or the CSV file breaks a rule.
+                image, a file of labels breaks a rule, or too many images are missing.
         """
+        return self._survey(raw)[0]
+
+    def _survey(self, raw: Path) -> tuple[Annotations, list[Path]]:
+        # the annotations, and the files that they were read from
         root = raw / self.images
-        files, ignored = list_images(root)
-        splits: dict[str, str] = {}
+        files, passed_over = list_images(root)
         if self.labels is None:
-            _refuse_empty_tags(root, files)
-            values = {(file, PurePosixPath(file).parts[0]): 1 for file in files if "/" in file}
-            named = {file for file, _ in values}
-            advice = "put them in one folder a tag, or name a CSV file (sources.folder.labels)"
+            given = root
+            found = read_tags(root, files)
+            advice = "put them in one folder a tag, or say where labels are (sources.folder.labels)"
         else:
-            values, splits, named = read_label_csv(raw / self.labels, files, root)
-            advice = f"give some of them labels in {raw / self.labels}"
-        if not values:
+            given = raw / self.labels
+            options = Options(self.minus_one, self.crowd, self.difficult)
+            found = read_labels(given, ImageIndex(files), options, format=self.format)
+            advice = f"give some of them labels in {given}"
+        notes = found.notes | self._count_missing(found, given, root)
+        if not (found.labels["value"] == 1).any():
             raise PlmclError(f"{root}: none of the {len(files)} images has a label; {advice}")
-        label_names = sorted({label for _, label in values})
-        unlisted = self.unlisted
-        if unlisted == "negative" and len(named) < len(files):
-            # Beside images of which all labels are known there is a pool of which none is: what is
-            # absent from the former must then be said, since it is unknown for the latter.
-            cells = ((file, label) for file in named for label in label_names)
-            values = dict.fromkeys(cells, 0) | values
-            unlisted = "unknown"
-        return Annotations(
+        read = list(found.files)
+        if self.label_names is not None:
+            read.append(raw / self.label_names)
+        label_names = self._order(found, given, raw)
+        labels, unlisted = found.labels, found.unlisted or self.unlisted
+        if unlisted == "negative" and (len(found.named) < len(files) or len(found.unknown)):
+            # What is absent must be said: beside images of which all labels are known there is a
+            # pool of which none is, or an image of which some are not.
+            labels, unlisted = with_absences(found, label_names), "unknown"
+        below = {file.relative_to(root).as_posix() for file in read if file.is_relative_to(root)}
+        annotations = Annotations(
             root=self.images,
             files=files,
-            splits=splits,
-            labels=label_table(values),
+            splits=found.splits,
+            labels=labels,
             label_names=label_names,
             unlisted=unlisted,
-            ignored=ignored,
+            passed_over=[entry for entry in passed_over if entry.path not in below],
+            difficult=found.difficult,
+            notes=notes,
         )
+        return annotations, read
 
-
-def _refuse_empty_tags(root: Path, files: list[str]) -> None:
-    tags = {PurePosixPath(file).parts[0] for file in files}
-    empty = sorted(
-        entry.name
-        for entry in root.iterdir()
-        if entry.is_dir()
-        and not entry.is_symlink()
-        and entry.name not in tags | STRAY | {"__MACOSX"}
-        and not entry.name.startswith(".")
-    )
-    if empty:
-        raise PlmclError(
-            f"{root}: tag folders without an image: {', '.join(map(repr, empty))}; "
-            "remove them or add images"
+    def _count_missing(self, found: LabelFile, given: Path, root: Path) -> dict[str, int]:
+        absent, total = len(found.absent), len(found.absent) + len(found.named)
+        if not absent:
+            return {}
+        counted = (
+            f"{given}: {total - absent} of {total} images found in {root}; not there: "
+            f"{first_five(found.absent)}"
         )
+        if absent > self.missing * total:
+            raise PlmclError(
+                f"{counted}; names are paths below that folder (sources.folder.missing says how "
+                "many need not be there)"
+            )
+        logger.warning(counted)
+        return {"images that the labels name and that are not there": absent}
 
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())
+    def _order(self, found: LabelFile, given: Path, raw: Path) -> list[str]:
+        labels = pd.concat([t["label"] for t in (found.labels, found.unknown, found.difficult)])
+        if self.label_names is None:
+            return found.label_names or sorted(labels.unique())
+        path = raw / self.label_names
+        names = read_name_list(path)
+        strange = sorted(set(labels.unique()) - set(names))
+        if strange:
+            close = difflib.get_close_matches(strange[0], names, n=1)
+            hint = f"; is {close[0]!r} meant?" if close else ""
+            raise PlmclError(
+                f"{path}: lacks {len(strange)} labels of {given}: {first_five(strange)}{hint}"
+            )
+        return names
 
 
 def _copy(source: Path, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        shutil.copy2(source, target)  # with its time, by which later runs know it
     except OSError as error:
         raise PlmclError(f"{source}: cannot be copied to {target}: {error.strerror}") from None
 

@@ -12,9 +12,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from plmcl.data.label_csv import read_label_csv
-from plmcl.data.listing import list_images
-from plmcl.data.sources.base import Annotations, Source, filling, label_table
+from plmcl.data.formats import csv as label_csv
+from plmcl.data.formats.base import ImageIndex, Options
+from plmcl.data.listing import first_five, list_images
+from plmcl.data.sources.base import Annotations, Source, filling
 from plmcl.data.sources.scenes.drawing import draw_picture
 from plmcl.data.sources.scenes.glyphs import choose_glyphs
 from plmcl.errors import PlmclError
@@ -86,16 +87,18 @@ class Scenes(Source):
         names_path = raw / "label_names.json"
         if not names_path.is_file():
             raise PlmclError(f"{names_path}: not found; run the download stage")
-        files, ignored = list_images(raw / IMAGES)
-        values, splits, _ = read_label_csv(raw / "labels.csv", files, raw / IMAGES)
+        files, passed_over = list_images(raw / IMAGES)
+        found = label_csv.read(raw / "labels.csv", ImageIndex(files), Options())
+        if found.absent:
+            raise PlmclError(f"{raw / IMAGES}: pictures are gone: {first_five(found.absent)}")
         return Annotations(
             root=IMAGES,
             files=files,
-            splits=splits,
-            labels=label_table(values),
+            splits=found.splits,
+            labels=found.labels,
             label_names=json.loads(names_path.read_text(encoding="utf-8")),
             unlisted="negative",
-            ignored=ignored,
+            passed_over=passed_over,
         )
 
 
