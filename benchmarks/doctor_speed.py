@@ -20,9 +20,10 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
-from plmcl.data.doctor.examination import USABLE, examine_all
+from plmcl.data.doctor.examination import examine_all
 from plmcl.data.images import Recipe
 from plmcl.data.listing import list_images
+from plmcl.data.statuses import USABLE
 from plmcl.machine import usable_cores
 
 RECIPE = Recipe(size=224, background=(255, 255, 255), max_pixels=50_000_000)

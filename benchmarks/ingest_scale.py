@@ -61,10 +61,6 @@ def ingest(folder: Path) -> None:
     manifest = run(annotations, folder, Recipe(**RECIPE), record=folder / "examined")
     examined = time.perf_counter()
     manifest.write(folder / "manifest")
-    own, workers = (
-        resource.getrusage(who).ru_maxrss / 1024
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
     result = {
         "images": len(manifest.images),
         "usable": len(manifest.usable),
@@ -73,8 +69,7 @@ def ingest(folder: Path) -> None:
         "seconds_reading_labels": round(read - start, 1),
         "seconds_examining": round(examined - read, 1),
         "seconds_writing": round(time.perf_counter() - examined, 1),
-        "peak_mb": round(own),
-        "peak_mb_of_a_worker": round(workers),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
     print(json.dumps(result))
 

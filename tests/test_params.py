@@ -14,7 +14,7 @@ grid: {settings: [sspl-40], methods: [an, plmcl]}
 data: {source: folder, path: data/inputs}
 sources: {folder: {labels: null}}
 image: {size: 96, background: [255, 255, 255], max_pixels: 50000000}
-split: {protocol: holdout, val: 0.2, test: 0.25}
+split: {protocol: holdout, draw: hash, val: 0.2, test: 0.25}
 labels: {per_image: null}
 model: {backbone: resnet50, weights: none}
 train:
@@ -121,9 +121,14 @@ def test_sections_cannot_be_changed(tmp_path):
             "protocol: best",
             ["split.protocol: input should be 'holdout' or 'paper', found \"best\""],
         ),
+        (
+            "max_pixels: 50000000",
+            "max_pixels: 178956971",
+            ["image.max_pixels: input should be less than or equal to 178956970, found 178956971"],
+        ),
         ("[255, 255, 255]", "[255, 255]", ["image.background.2: missing"]),
         (
-            "split: {protocol: holdout, val: 0.2, test: 0.25}",
+            "split: {protocol: holdout, draw: hash, val: 0.2, test: 0.25}",
             "split: []",
             ["split: input should be an object, found []"],
         ),

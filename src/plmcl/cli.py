@@ -4,6 +4,7 @@ Each command imports what it runs only when it runs, so that `--help` answers at
 `predict` needs neither torch nor pandas.
 """
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from plmcl.data import MAX_PIXELS
 from plmcl.stages.entry import run_app
 
 PARTIAL = 3  # exit code: something was answered, and something was not
@@ -133,16 +135,38 @@ def predict(
         raise typer.Exit(PARTIAL)
 
 
+def _can_be_made(path: Path | None) -> Path | None:
+    """An option's file or folder, refused before hours of work and not after them."""
+    if path is not None:
+        nearest = next(parent for parent in path.absolute().parents if parent.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+            raise typer.BadParameter(f"{path}: {nearest} is no folder that can be written to")
+    return path
+
+
 @app.command(rich_help_panel=OWN)
 def doctor(
     folder: Annotated[Path, typer.Argument(help="Folder of images.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a file.")] = False,
-    parquet: Annotated[Path | None, typer.Option(help="Also write a table of all files.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures.")] = None,
-    quarantine: Annotated[
-        Path | None, typer.Option(help="Move what cannot be used to this folder.")
+    parquet: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a table of all files.", dir_okay=False, callback=_can_be_made
+        ),
     ] = None,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Larger images are refused.")] = 50_000_000,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a page with pictures.", dir_okay=False, callback=_can_be_made
+        ),
+    ] = None,
+    quarantine: Annotated[
+        Path | None,
+        typer.Option(help="Move what cannot be used to this folder.", callback=_can_be_made),
+    ] = None,
+    max_pixels: Annotated[
+        int, typer.Option(min=1, max=MAX_PIXELS, help="Larger images are refused.")
+    ] = 50_000_000,
 ) -> None:
     """Examine every file of a folder: one status and one reason each. Nothing is deleted.
 
@@ -150,7 +174,7 @@ def doctor(
 
     Example: plmcl doctor photos --html checkup.html
     """
-    from plmcl.data.doctor.checkup import check_up
+    from plmcl.data.doctor.checkup import check_quarantine, check_up
     from plmcl.data.doctor.checkup import quarantine as move_aside
     from plmcl.data.images import Recipe
     from plmcl.progress import show_progress
@@ -158,6 +182,8 @@ def doctor(
     from plmcl.schemas import write_table
     from plmcl.stages.paths import record_of
 
+    if quarantine is not None:
+        check_quarantine(folder, quarantine)
     recipe = Recipe(size=224, background=(255, 255, 255), max_pixels=max_pixels)
     with show_progress("doctor") as progress:
         checkup = check_up(folder, recipe, record=record_of(folder), progress=progress)

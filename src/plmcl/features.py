@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plmcl.data.decoding import open_rgb
 from plmcl.data.images import Recipe
 from plmcl.data.loading import ImageRows, sequential_batches
 from plmcl.models import Classifier
@@ -60,7 +61,7 @@ def cached_features(
 
 def _code() -> list[str]:
     """What turns a file into features: our code and the libraries under it."""
-    files = [inspect.getsourcefile(of) for of in (Classifier, Recipe, cached_features)]
+    files = [inspect.getsourcefile(of) for of in (Classifier, Recipe, open_rgb, cached_features)]
     hashes = [hashlib.sha256(Path(file or "").read_bytes()).hexdigest() for file in files]
     return hashes + [importlib.metadata.version(name) for name in ("torch", "timm", "pillow")]
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from plmcl.data import MAX_PIXELS
 from plmcl.errors import PlmclError
 
 SettingName = Annotated[str, Field(pattern=r"^(ffl|fspl|given|(fpl|sfl|sspl)-([1-9][0-9]?|100))$")]
@@ -51,7 +52,7 @@ class Image(Section):
         Annotated[int, Field(ge=0, le=255)],
         Annotated[int, Field(ge=0, le=255)],
     ]
-    max_pixels: Annotated[int, Field(ge=1)]
+    max_pixels: Annotated[int, Field(ge=1, le=MAX_PIXELS)]
 
 
 class Split(Section):

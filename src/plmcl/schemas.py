@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,7 +140,11 @@ class Predictions(pa.DataFrameModel):
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a frame, without its index, so that the same rows give the same bytes anywhere."""
+    """Write a frame, without its index, so that the same rows give the same bytes anywhere.
+
+    Raises:
+        PlmclError: The file cannot be written; an earlier one is still there.
+    """
     table = pyarrow.Table.from_pandas(frame, preserve_index=False)
     # One type for text whatever dtype held it, and no metadata of pandas, which names versions.
     fields = [
@@ -147,13 +152,16 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
         for f in table.schema
     ]
     table = table.cast(pyarrow.schema(fields))
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(table, unfinished, compression="zstd")
         unfinished.replace(path)
+    except OSError as error:
+        raise PlmclError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # it became `path`, or could not even be begun
+            unfinished.unlink()
 
 
 def read_table(path: Path, schema: type[pa.DataFrameModel]) -> pd.DataFrame:

@@ -303,6 +303,7 @@ def test_recipe_survives_json():
         ({"size": None}, "size"),
         ({"size": True}, "size"),
         ({"max_pixels": 0}, "max_pixels"),
+        ({"max_pixels": 178_956_971}, "max_pixels must be at most 178956970, found 178956971"),
         ({"background": [0, 0]}, "background"),
         ({"background": [0, 0, 256]}, "background"),
         ({"background": "red"}, "background"),

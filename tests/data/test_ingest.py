@@ -155,6 +155,20 @@ def test_an_image_outside_of_the_list_is_merged_into_the_one_on_it(tmp_path):
     assert manifest.difficult.to_numpy().tolist() == [["b.png", "dog"]]
 
 
+def test_a_label_that_one_of_two_equal_images_has_is_not_difficult(tmp_path, caplog):
+    for name in ("a.png", "b.png"):
+        save(tmp_path, name, 5)
+    rows = [("a.png", "dog"), ("b.png", "cat")]
+    difficult = pd.DataFrame(rows, columns=["image_id", "label"], dtype="str")
+    values = {("a.png", "dog"): 0, ("b.png", "dog"): 1, ("b.png", "cat"): 0}
+    manifest = ingest(
+        annotations(["a.png", "b.png"], values, difficult=difficult), tmp_path, RECIPE
+    )
+    assert label_rows(manifest) == [("a.png", "cat", 0), ("a.png", "dog", 1)]
+    assert manifest.difficult.to_numpy().tolist() == [["a.png", "cat"]]
+    assert "labels that images with the same bytes dispute: 1" in caplog.text
+
+
 def test_the_published_order_is_kept_and_minus_one_without_one(tmp_path):
     for shade, name in enumerate(("a.png", "b.png", "c.png")):
         save(tmp_path, name, shade)

@@ -134,6 +134,25 @@ def test_the_folder_itself_may_be_a_link(tmp_path):
     assert list_images(tmp_path / "link")[0] == ["a.jpg"]
 
 
+def test_a_folder_that_cannot_be_read_is_passed_over_and_the_others_go_on(tmp_path):
+    touch(tmp_path, "a.jpg", "b/c.jpg")
+    names = ["d" * 120] * 40  # deeper than a system call takes
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for name in names:
+        os.mkdir(name, dir_fd=folder)
+        below = os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    listing = list_images(tmp_path)
+    assert listing.files == ["a.jpg", "b/c.jpg"]
+    (file,) = listing.passed_over
+    assert file.path.startswith("d" * 120 + "/")
+    assert (file.status, file.reason) == (
+        "unreadable", "a folder that cannot be read: File name too long"
+    )  # fmt: skip
+
+
 def test_pipes_are_no_images(tmp_path):
     touch(tmp_path, "a.jpg")
     os.mkfifo(tmp_path / "b.jpg")

@@ -106,8 +106,7 @@ def test_a_printed_command_can_be_typed(line, plmcl_commands):
         assert line in {
             "source .venv/bin/activate",
             "git restore params.yaml dvc.lock reports",
-            "cp -a aside/. photos/",
-            "rm photos/quarantine.csv",
+            "cp -a aside/files/. photos/",
         }
 
 

@@ -63,6 +63,32 @@ def test_quarantine_moves_what_cannot_be_used_and_the_commands_bring_it_back(pho
     assert files(photos) == before
 
 
+@pytest.mark.usefixtures("photos")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--html", "photos"], "is a directory"),
+        (["--parquet", "photos"], "is a directory"),
+        (["--html", "file/x.html"], "can be written to"),
+        (["--parquet", "file/new/x"], "can be written to"),
+        (["--quarantine", "file/aside"], "can be written to"),
+        (["--quarantine", "file"], "is not an empty folder"),
+        (["--quarantine", "photos/aside"], "lies in photos"),
+        (["--max-pixels", "178956971"], "less than or equal to 178956970"),
+    ],
+)
+def test_a_place_or_limit_that_cannot_be_is_refused_before_the_examination(
+    tmp_path, arguments, said
+):
+    (tmp_path / "file").touch()
+    done = doctor(*arguments)
+    words = " ".join((done.stderr + str(done.exception)).replace("│", " ").split())
+    assert said in words
+    assert done.exit_code != 3
+    assert done.stdout == ""
+    assert not (tmp_path / "cache").exists()
+
+
 def files(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
 

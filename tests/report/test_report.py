@@ -391,6 +391,12 @@ def test_pictures_in_two_splits_are_shown_case_30(tmp_path, write):
     # the nearer pair first
     assert page.text.index("1 of 128 bits") < page.text.index("3 of 128 bits")
     assert "The same picture in two splits" not in write(run).text
+    # A pair is shown without the picture that is gone.
+    pictures = page.html.count("<img ")
+    (tmp_path / "raw" / "b.png").unlink()
+    page = write(run, manifest=manifest)
+    assert "3 of 128 bits differ" in page.text
+    assert page.html.count("<img ") == pictures - 2  # in the gallery, too
 
 
 def test_same_bytes_in_two_published_splits_are_named_case_30(tmp_path, write):

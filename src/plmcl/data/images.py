@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from plmcl.data import MAX_PIXELS
 from plmcl.data.decoding import Decoded as Decoded
 from plmcl.data.decoding import open_rgb as open_rgb
 from plmcl.data.decoding.problems import ImageProblem as ImageProblem
@@ -25,7 +26,8 @@ class Recipe:
     Attributes:
         size: Height and width in pixels; the aspect ratio is not kept.
         background: RGB that shows through transparent pixels.
-        max_pixels: Larger images (width x height in the header) are refused undecoded.
+        max_pixels: Larger images (width x height in the header) are refused undecoded; at most
+            `MAX_PIXELS`.
         version: Of the rules in `decoding` and `images`; any change of a pixel raises it.
     """
 
@@ -44,6 +46,10 @@ class Recipe:
                     f"image recipe: {name} must be a whole number of at least 1, "
                     f"found {getattr(self, name)!r}"
                 )
+        if self.max_pixels > MAX_PIXELS:
+            raise PlmclError(
+                f"image recipe: max_pixels must be at most {MAX_PIXELS}, found {self.max_pixels}"
+            )
         levels = self.background
         if not (
             isinstance(levels, tuple)

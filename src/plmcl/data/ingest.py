@@ -1,5 +1,6 @@
 """From a source's annotations and the files themselves to a manifest."""
 
+import logging
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
@@ -7,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from plmcl.data.doctor.examination import examine_all
-from plmcl.data.doctor.near_duplicates import near_duplicates
+from plmcl.data.doctor.same import first_with_same_bytes, pairs_that_look_alike
 from plmcl.data.images import Recipe
 from plmcl.data.manifest import Manifest
 from plmcl.data.sources.base import Annotations
@@ -15,6 +16,8 @@ from plmcl.data.statuses import USABLE
 from plmcl.errors import PlmclError
 from plmcl.ordering import positions
 from plmcl.progress import ProgressCallback
+
+logger = logging.getLogger(__name__)
 
 
 def ingest(
@@ -52,16 +55,20 @@ def ingest(
     split = _texts([annotations.splits.get(file, "") for file in files])
     keeper = _keepers(findings["sha256"], usable, (split != "").to_numpy())
     images = _image_table(annotations, findings, split)
-    merged = np.flatnonzero(keeper != np.arange(len(files)))
     names = images["image_id"].to_numpy(dtype=object)
+    labels, disputed = _moved(annotations.labels, names, keeper)
+    if disputed:
+        logger.warning("labels that images with the same bytes dispute: %d, taken as present",
+                       disputed)  # fmt: skip
+    merged = np.flatnonzero(keeper != np.arange(len(files)))
     images.loc[merged, "status"] = "duplicate"
     images.loc[merged, "reason"] = [f"same bytes as {name}" for name in names[keeper[merged]]]
     return Manifest(
         images=images,
-        labels=_moved(annotations.labels, names, keeper),
+        labels=labels,
         label_names=list(annotations.label_names),
         unlisted=annotations.unlisted,
-        difficult=_moved(annotations.difficult, names, keeper),
+        difficult=_without_positives(_moved(annotations.difficult, names, keeper)[0], labels),
         near_duplicates=_near_duplicates(images),
     )
 
@@ -76,27 +83,32 @@ def _refuse_strangers(annotations: Annotations, files: list[str]) -> None:
 def _keepers(sha256: pd.Series, usable: np.ndarray, official: np.ndarray) -> np.ndarray:
     # For each row the row that it is merged into: itself, unless its bytes came before.
     rows = np.arange(len(sha256))
-    keeper = rows.copy()
     # An official image comes first among those with its bytes.
     order = np.lexsort((rows, ~official))
-    order = order[usable[order]]
-    first = positions(sha256.iloc[order], sha256.iloc[order])
-    keeper[order] = order[first]
+    keeper = first_with_same_bytes(sha256, order[usable[order]])
     keeper[official] = rows[official]
     return keeper
 
 
-def _moved(cells: pd.DataFrame, names: np.ndarray, keeper: np.ndarray) -> pd.DataFrame:
-    # `schemas.Labels` or `schemas.Difficult`, each row at the image that its own is merged into
+def _moved(cells: pd.DataFrame, names: np.ndarray, keeper: np.ndarray) -> tuple[pd.DataFrame, int]:
+    # `schemas.Labels` or `schemas.Difficult`, each row at the image that its own is merged into,
+    # and the number of cells that came with both values
     rows = positions(cells["image_id"], _texts(names))
     target = keeper[rows]
     if (target == rows).all():
-        return cells
-    moved = cells.assign(image_id=_texts(names[target]).to_numpy())
-    columns = ["image_id", "label", *cells.columns[2:]]
+        return cells, 0
+    moved = cells.assign(image_id=_texts(names[target]).to_numpy()).drop_duplicates()
     # Sorted by value last, so that of a cell's rows the last is the largest.
-    moved = moved.sort_values(columns, ignore_index=True)
-    return moved.drop_duplicates(["image_id", "label"], keep="last", ignore_index=True)
+    moved = moved.sort_values(list(cells.columns), ignore_index=True)
+    merged = moved.drop_duplicates(["image_id", "label"], keep="last", ignore_index=True)
+    return merged, len(moved) - len(merged)
+
+
+def _without_positives(difficult: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
+    # Where one of two images with the same bytes says that the label is there, it is.
+    present = labels.loc[labels["value"] == 1, ["image_id", "label"]]
+    found = difficult.merge(present, how="left", indicator=True)["_merge"]
+    return difficult[(found == "left_only").to_numpy()].reset_index(drop=True)
 
 
 def _image_table(
@@ -124,18 +136,9 @@ def _image_table(
 
 
 def _near_duplicates(images: pd.DataFrame) -> pd.DataFrame:
-    candidates = images[images["status"].isin(USABLE) & (images["dhash"] != "")]
-    pairs = near_duplicates(candidates["dhash"].tolist())
-    # Equal bytes that a published list holds twice are told elsewhere.
-    content = candidates["sha256"].to_numpy(dtype=object)
-    first, second, distance = pairs[content[pairs[:, 0]] != content[pairs[:, 1]]].T
-    return pd.DataFrame(
-        {
-            "image_id": candidates["image_id"].iloc[first].to_numpy(),
-            "other_id": candidates["image_id"].iloc[second].to_numpy(),
-            "distance": distance.astype(np.int32),
-        }
-    ).astype({"image_id": "str", "other_id": "str"})
+    usable = images[images["status"].isin(USABLE)]
+    pairs = pairs_that_look_alike(usable["image_id"], usable["sha256"], usable["dhash"])
+    return pairs.rename(columns={"first": "image_id", "second": "other_id"})
 
 
 def _texts(values: list[str] | np.ndarray) -> pd.Series:

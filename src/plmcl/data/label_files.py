@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from plmcl.data.listing import is_utf8
 from plmcl.errors import PlmclError
 
 T = TypeVar("T")
@@ -126,7 +127,7 @@ def label_name(value: object, where: str) -> str:
     name = expect(value, str, where).strip()
     if not name:
         raise PlmclError(f"{where}: a label must not be empty")
-    if "\0" in name or not _is_utf8(name):
+    if "\0" in name or not is_utf8(name):
         raise PlmclError(f"{where}: {shown(name)} holds what is no character")
     return name
 
@@ -201,11 +202,3 @@ def shown(value: object) -> str:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -18,7 +18,8 @@ class PassedOver(NamedTuple):
 
     Attributes:
         path: Posix path below the folder; bytes that are not UTF-8 are written as \xNN.
-        status: hidden, other_file, unreadable_name, outside_root, link or not_a_file.
+        status: hidden, other_file, unreadable_name, outside_root, link or not_a_file; unreadable
+            for a folder, of which nothing is known.
         reason: The status in words.
     """
 
@@ -70,15 +71,19 @@ def list_files(root: Path) -> Listing:
     return Listing(sorted(files), sorted(passed_over))
 
 
-def _walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    # (path below the root, entry) of all files, and of links to folders, which are not entered
+def _walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str] | OSError]]:
+    # (path below the root, entry) of all files, and of links to folders, which are not entered;
+    # a folder that cannot be read comes with the reason
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
         try:
             entries = list(os.scandir(root / prefix))
         except OSError as error:
-            raise PlmclError(f"{error.filename}: {error.strerror}") from None
+            if not prefix:
+                raise PlmclError(f"{root}: {error.strerror}") from None
+            yield prefix, error
+            continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(f"{prefix}{entry.name}/")
@@ -86,9 +91,11 @@ def _walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
                 yield prefix + entry.name, entry
 
 
-def _why_not(path: str, entry: os.DirEntry[str], inside: Path) -> tuple[str, str] | None:
+def _why_not(path: str, entry: os.DirEntry[str] | OSError, inside: Path) -> tuple[str, str] | None:
     # (status, reason) of a file that is passed over
-    if not _is_utf8(path):
+    if isinstance(entry, OSError):
+        return "unreadable", f"a folder that cannot be read: {entry.strerror}"
+    if not is_utf8(path):
         return "unreadable_name", "the name is not UTF-8; rename it"
     if path.startswith(".") or "/." in path:  # ._x.jpg and .DS_Store, too
         return "hidden", "hidden"
@@ -119,7 +126,8 @@ def _why_no_image(name: str, suffix: str) -> str:
     return f"suffix {suffix}" if suffix else "no suffix"
 
 
-def _is_utf8(text: str) -> bool:
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written down: a name that is no UTF-8 holds lone surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

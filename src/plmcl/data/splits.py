@@ -1,14 +1,18 @@
 """Train, validation and test: the source's own splits where it has them, else a seeded draw."""
 
+import logging
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from plmcl.data.manifest import Manifest
+from plmcl.data.rare_labels import exchange_for_rare_labels
 from plmcl.data.statuses import USABLE
 from plmcl.errors import PlmclError
 from plmcl.ordering import positions, rank_keys
+
+logger = logging.getLogger(__name__)
 
 Draw = Literal["hash", "cole"]
 COLE_SEED = 1200  # of the reference code, for the split and for the labels
@@ -26,8 +30,8 @@ def make_splits(
     """Give each usable image its split; the order of the rows does not matter.
 
     An image of a later delivery is for training, whatever its source says, and changes no
-    earlier row. Images with the same bytes are drawn together. If a split that is not the source's
-    own has no positive of a label, an image is moved there, unless that leaves another without.
+    earlier row. Images with the same bytes are drawn together. Drawn splits exchange images so
+    that each has a positive of each label, where that is possible.
 
     Args:
         manifest: Its usable images are split; `cole` draws from all of its published list.
@@ -85,8 +89,20 @@ def _draw(
     if protocol == "holdout" and "val" not in official:
         _hold_out("val", round(val * np.count_nonzero(split == "train")), split, groups, seed)
     movable = np.where(np.isin(split, list(official - {"train"})), "", split)
-    _give_rare_labels(manifest, base["image_id"], movable, groups, seed)
+    positives = manifest.labels[manifest.labels["value"] == 1]
+    rows = positions(positives["image_id"], base["image_id"])
+    columns = positions(positives["label"], manifest.label_names)
+    exchanges = exchange_for_rare_labels(
+        movable,
+        groups.first,
+        rows[rows >= 0],
+        columns[rows >= 0],
+        len(manifest.label_names),
+        lambda images, purpose: groups.in_turn(images, purpose, seed),
+    )
     np.copyto(split, movable, where=movable != "")
+    if exchanges:
+        logger.info("%d images exchanged, so that splits have a positive of each label", exchanges)
 
 
 class _Groups:
@@ -101,57 +117,18 @@ class _Groups:
         self._image_ids = base["image_id"].to_numpy(dtype=object)
         self.first = positions(content, content)
 
-    def rank(self, rows: np.ndarray, purpose: str, seed: int) -> np.ndarray:
-        """Keys to sort these images by: those of their groups' first images."""
-        return rank_keys(seed, purpose, self._image_ids[self.first[rows]])
+    def in_turn(self, rows: np.ndarray, purpose: str, seed: int) -> np.ndarray:
+        """These images in the order of the keys of their groups' first images."""
+        keys = rank_keys(seed, purpose, self._image_ids[self.first[rows]])
+        ordered: np.ndarray = rows[np.argsort(keys, kind="stable")]
+        return ordered
 
 
 def _hold_out(name: str, count: int, split: np.ndarray, groups: _Groups, seed: int) -> None:
-    train = np.flatnonzero(split == "train")
-    turn = np.argsort(groups.rank(train, name, seed), kind="stable")
+    train = groups.in_turn(np.flatnonzero(split == "train"), name, seed)
     # What has the bytes of a chosen image goes with it.
-    chosen = np.isin(groups.first, groups.first[train[turn[:count]]])
+    chosen = np.isin(groups.first, groups.first[train[:count]])
     split[chosen & (split == "train")] = name
-
-
-def _give_rare_labels(
-    manifest: Manifest, image_ids: pd.Series, split: np.ndarray, groups: _Groups, seed: int
-) -> None:
-    """Move one image into each split that has no positive of a label, if another can give it.
-
-    Args:
-        manifest: Its labels count.
-        image_ids: Of the N images.
-        split: Of each; changed in place. A split that is the source's own is called "".
-        groups: What must stay together.
-        seed: Of params.yaml.
-    """
-    positives = manifest.labels[manifest.labels["value"] == 1]
-    rows = positions(positives["image_id"], image_ids)
-    columns = positions(positives["label"], manifest.label_names)[rows >= 0]
-    rows = rows[rows >= 0]
-    splits = [name for name in ("test", "val", "train") if name in split]
-    counts = {
-        name: np.bincount(columns[split[rows] == name], minlength=len(manifest.label_names))
-        for name in splits
-    }
-    total = np.sum(list(counts.values()), axis=0)
-    # The rarest first: they have the fewest images to choose from.
-    for label in np.argsort(total, kind="stable"):
-        for name in splits:
-            if counts[name][label] or not total[label]:
-                continue
-            holders = rows[(columns == label) & np.isin(split[rows], splits)]
-            keys = groups.rank(holders, f"{name} for a label", seed)
-            for row in holders[np.argsort(keys, kind="stable")]:
-                giver = split[row]
-                group = np.flatnonzero((groups.first == groups.first[row]) & (split == giver))
-                given = np.bincount(columns[np.isin(rows, group)], minlength=len(total))
-                if (counts[giver] - given)[given > 0].all():
-                    split[group] = name
-                    counts[giver] -= given
-                    counts[name] += given
-                    break
 
 
 def _hold_out_as_cole(base: pd.DataFrame, split: np.ndarray, val: float) -> None:
@@ -163,6 +140,13 @@ def _hold_out_as_cole(base: pd.DataFrame, split: np.ndarray, val: float) -> None
         )
     train = np.flatnonzero(split == "train")
     train = train[np.argsort(place[train])]
+    if (place[train] != np.arange(len(train))).any():
+        logger.warning(
+            "split.draw: cole: images of the published list are missing (the last of its %d is at "
+            "place %d), so the draw is not that of the reference code",
+            len(train),
+            place[train[-1]] + 1,
+        )
     number = int(np.round(val * len(train)))
     if number:
         order = np.random.RandomState(COLE_SEED).permutation(len(train))

@@ -151,7 +151,8 @@ def observe(
         chosen = draws[turn & (draws["label"] != "")]
         observed = _sorted(chosen[["image_id", "label"]].assign(value=np.int8(1)))
     else:
-        observed = _known_entries(setting, truth, draws.loc[turn, "image_id"])
+        _refuse_without_negatives(setting, truth, draws["image_id"])
+        observed = _known_entries(truth, draws.loc[turn, "image_id"])
         if setting.kind == "fpl":
             # key / 2^64 < p, exactly: the largest key that is below p * 2^64.
             largest = np.uint64(-(-setting.percent * 2**64 // 100) - 1)
@@ -187,15 +188,19 @@ def describe(
     }
 
 
-def _known_entries(setting: Setting, truth: Manifest, image_ids: pd.Series) -> pd.DataFrame:
+def _refuse_without_negatives(setting: Setting, truth: Manifest, train_ids: pd.Series) -> None:
+    negatives = truth.labels[truth.labels["value"] == 0]
+    if truth.unlisted == "unknown" and not (positions(negatives["image_id"], train_ids) >= 0).any():
+        raise PlmclError(
+            f"{setting}: needs known negatives, and of the training images positives only are "
+            f"known; use fspl, sspl-P or given, or say that an unlisted label is negative"
+        )
+
+
+def _known_entries(truth: Manifest, image_ids: pd.Series) -> pd.DataFrame:
     """Every known entry, positive or negative, of these images; sorted."""
     listed = truth.labels[positions(truth.labels["image_id"], image_ids) >= 0]
     if truth.unlisted == "unknown":
-        if not (truth.labels["value"] == 0).any():
-            raise PlmclError(
-                f"{setting}: needs known negatives, and the source lists positives only; use fspl, "
-                f"sspl-P or given, or say that an unlisted label is negative"
-            )
         return _sorted(listed)
     rows, columns = sorted(image_ids), sorted(truth.label_names)
     targets, _ = to_matrix(listed, rows, columns, unlisted="negative")

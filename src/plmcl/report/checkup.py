@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from plmcl.data.doctor.checkup import Checkup
+from plmcl.data.listing import counts
 from plmcl.data.statuses import STATUSES
-from plmcl.report.gallery import thumbnail
+from plmcl.report.gallery import Pair, Picture, thumbnail
 from plmcl.report.page import write_page
 
 LINES = 40
@@ -19,12 +20,14 @@ BLOCK = 4096
 
 
 def in_words(checkup: Checkup) -> str:
-    """Counts of each status, the files that were set aside with their reasons, and look-alikes."""
+    """Counts of each status, why files are passed over or set aside, and look-alikes."""
     lines = [f"{len(checkup.files)} files in {checkup.folder}"]
     lines += [f"  {count:>8} {status:<16} {meaning}" for count, status, meaning in _counts(checkup)]
+    if checkup.passed_over:
+        lines += ["", _printable(f"passed over by name: {counts(checkup.passed_over)}")]
     lines += _some(checkup.set_aside, "set aside", "{path}: {status}: {reason}")
     lines += _some(
-        checkup.alike, "pairs that look alike", "{path} and {other_path} ({distance} of 128 bits)"
+        checkup.alike, "pairs that look alike", "{first} and {second} ({distance} of 128 bits)"
     )
     return "\n".join(lines)
 
@@ -70,17 +73,19 @@ def write_checkup(checkup: Checkup, out: Path) -> None:
         files=len(checkup.files),
         usable=len(checkup.usable),
         counts=_counts(checkup),
+        passed_over=counts(checkup.passed_over),
         alike=len(checkup.alike),
         pairs=[
-            {
-                "tiles": [_tile(checkup, pair["path"]), _tile(checkup, pair["other_path"])],
-                "distance": pair["distance"],
-            }
+            Pair(
+                _picture(checkup, pair["first"]),
+                _picture(checkup, pair["second"]),
+                pair["distance"],
+            )
             for pair in checkup.alike.head(PAIRS).to_dict("records")
         ],
         converted=len(converted),
-        tiles=[
-            _tile(checkup, file["path"]) | {"reason": file["reason"]}
+        pictures=[
+            _picture(checkup, file["path"], file["reason"])
             for file in converted.head(PICTURES).to_dict("records")
         ],
         aside=len(aside),
@@ -89,13 +94,13 @@ def write_checkup(checkup: Checkup, out: Path) -> None:
 
 
 def _counts(checkup: Checkup) -> list[tuple[int, str, str]]:
-    counts = checkup.files["status"].value_counts()
+    files = checkup.files["status"].value_counts()
     return [
-        (int(counts[status]), status, meaning)
+        (int(files[status]), status, meaning)
         for status, meaning in STATUSES.items()
-        if status in counts
+        if status in files
     ]
 
 
-def _tile(checkup: Checkup, path: str) -> dict[str, str | None]:
-    return {"path": path, "picture": thumbnail(checkup.folder, path)}
+def _picture(checkup: Checkup, path: str, remark: str = "") -> Picture:
+    return Picture(path, thumbnail(checkup.folder, path), remark)

@@ -94,24 +94,37 @@ def make_gallery(result: Result, manifest: Manifest, raw: Path) -> list[Tile]:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two images that look alike and are in different splits.
+class Picture:
+    """An image as a page shows it.
 
     Attributes:
-        names: Their ids.
-        splits: Their splits.
-        pictures: Small JPEGs as data URIs.
+        name: Its id or path.
+        data: A small JPEG as a data URI; None where the file is gone.
+        remark: What is said of it; "" for nothing.
+    """
+
+    name: str
+    data: str | None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two images that look alike.
+
+    Attributes:
+        first: One.
+        second: The other.
         distance: Bits in which their difference hashes differ.
     """
 
-    names: tuple[str, str]
-    splits: tuple[str, str]
-    pictures: tuple[str, str]
+    first: Picture
+    second: Picture
     distance: int
 
 
 def make_pairs(alike: pd.DataFrame, manifest: Manifest, raw: Path) -> list[Pair]:
-    """The first pairs, without those of which a file is gone.
+    """The first pairs, each image with its split.
 
     Args:
         alike: Of `duplicates.alike_across`.
@@ -119,14 +132,18 @@ def make_pairs(alike: pd.DataFrame, manifest: Manifest, raw: Path) -> list[Pair]
         raw: The folder that the paths start from.
     """
     paths = manifest.usable.set_index("image_id")["path"]
-    pairs = []
-    for row in alike.head(PAIRS).itertuples():
-        names = (str(row.image_id), str(row.other_id))
-        first, second = (thumbnail(raw, paths[name]) for name in names)
-        if first is not None and second is not None:
-            splits = (str(row.split), str(row.other_split))
-            pairs.append(Pair(names, splits, (first, second), int(str(row.distance))))
-    return pairs
+
+    def picture(name: str, split: str) -> Picture:
+        return Picture(name, thumbnail(raw, paths[name]), split)
+
+    return [
+        Pair(
+            picture(row["image_id"], row["split"]),
+            picture(row["other_id"], row["other_split"]),
+            row["distance"],
+        )
+        for row in alike.head(PAIRS).to_dict("records")
+    ]
 
 
 def _tags(

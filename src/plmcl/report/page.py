@@ -5,6 +5,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from plmcl.errors import PlmclError
 from plmcl.report import charts, words
 
 _ENVIRONMENT = Environment(
@@ -18,8 +19,15 @@ _ENVIRONMENT.filters |= {"figure": words.figure, "count": words.count, "cut": ch
 
 
 def write_page(template: str, out: Path, **values: Any) -> None:
-    """Fill in a template of this folder and write the page."""
+    """Fill in a template of this folder and write the page.
+
+    Raises:
+        PlmclError: `out` cannot be written.
+    """
     page = _ENVIRONMENT.get_template(template).render(**values)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # What no encoding holds (half a character in a file's name) becomes "?".
-    out.write_bytes(page.encode("utf-8", "replace"))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # What no encoding holds (half a character in a file's name) becomes "?".
+        out.write_bytes(page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise PlmclError(f"{out}: cannot be written: {error.strerror or error}") from None

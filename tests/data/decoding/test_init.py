@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from plmcl.data import decoding
+from plmcl.data import MAX_PIXELS, decoding
 from plmcl.data.decoding import MAX_SCANS, open_rgb
 from plmcl.data.decoding.problems import ImageProblem
 from plmcl.data.images import Recipe
@@ -335,6 +335,14 @@ def test_a_jpeg_of_scans_without_end_is_too_large():
     assert scans > MAX_SCANS
     found = problem(content, Recipe(8, (0, 0, 0), max_pixels=10**6))
     assert found == ("too_large", f"{scans} scans of 1000x1000 pixels")
+
+
+def test_the_largest_limit_is_pillows_own():
+    assert 2 * Image.MAX_IMAGE_PIXELS == MAX_PIXELS
+    recipe = Recipe(8, (0, 0, 0), max_pixels=MAX_PIXELS)
+    status, reason = problem(bmp(10, MAX_PIXELS // 10 + 1), recipe)
+    assert status == "too_large"
+    assert "(178956980 pixels) exceeds limit of 178956970 pixels" in reason
 
 
 def test_a_file_of_too_many_bytes_is_not_read(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Tests of a folder's checkup: one row a file, what is there twice, and moving bad files aside."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -71,7 +72,7 @@ def test_every_file_has_one_row(folder):
 
 def test_pictures_that_look_alike_are_paired(folder):
     pairs = check(folder).alike
-    assert pairs[["path", "other_path"]].to_numpy().tolist() == [["cat/a.png", "near.jpg"]]
+    assert pairs[["first", "second"]].to_numpy().tolist() == [["cat/a.png", "near.jpg"]]
     assert pairs["distance"].between(0, 10).all()
 
 
@@ -90,8 +91,8 @@ def test_quarantine_moves_what_cannot_be_used_and_loses_nothing(folder, tmp_path
     log = pd.read_csv(target / "quarantine.csv", keep_default_na=False)
     assert log["path"].tolist() == ["empty.jpg", "half.png", "out.jpg"]
     assert log["status"].tolist() == ["empty", "truncated", "outside_root"]
-    (target / "quarantine.csv").unlink()
-    after = {p.relative_to(r): p.lstat().st_size for r in (folder, target) for p in r.rglob("*")}
+    roots = (folder, target / "files")
+    after = {p.relative_to(r): p.lstat().st_size for r in roots for p in r.rglob("*")}
     assert after == before
     # What is left can be used, was never an image, or is there twice.
     assert set(statuses(check(folder)).values()) == {
@@ -106,3 +107,43 @@ def test_quarantine_refuses_a_place_that_would_mix_things_up(folder, tmp_path, w
     with pytest.raises(PlmclError, match=r"lies in|is not an empty folder"):
         quarantine(check(folder), tmp_path / where)
     assert (folder / "empty.jpg").exists()
+
+
+def test_a_folder_named_like_the_quarantines_table_is_moved_too(tmp_path):
+    (tmp_path / "photos" / "quarantine.csv").mkdir(parents=True)
+    for name in ("a.jpg", "quarantine.csv/b.jpg"):
+        (tmp_path / "photos" / name).touch()
+    target = tmp_path / "aside"
+    assert quarantine(check(tmp_path / "photos"), target) == 2
+    assert (target / "files" / "quarantine.csv" / "b.jpg").is_file()
+    assert pd.read_csv(target / "quarantine.csv")["path"].tolist() == [
+        "a.jpg", "quarantine.csv/b.jpg"
+    ]  # fmt: skip
+
+
+def test_a_quarantine_that_cannot_be_made_or_filled_is_one_clear_error(
+    folder, tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(PlmclError, match=r"file/aside: cannot be written: Not a directory"):
+        quarantine(check(folder), tmp_path / "file" / "aside")
+    (folder / "sub").mkdir()
+    (folder / "empty.jpg").rename(folder / "sub" / "empty.jpg")
+    checkup, mkdir = check(folder), Path.mkdir
+
+    def disk_is_full(path, *arguments, **options):
+        if path.name == "sub":
+            raise OSError(28, "No space left on device")
+        mkdir(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", disk_is_full)
+    with pytest.raises(PlmclError, match=r"sub/empty\.jpg: cannot be moved: .*No space"):
+        quarantine(checkup, tmp_path / "aside")
+    assert (folder / "sub" / "empty.jpg").exists()
+
+
+def test_what_is_passed_over_by_name_is_told_with_its_reason(folder):
+    (folder / "phone.HEIC").touch()
+    assert [(file.path, file.status) for file in check(folder).passed_over] == [
+        (".hidden.jpg", "hidden"), ("labels.csv", "other_file"), ("phone.HEIC", "other_file")
+    ]  # fmt: skip

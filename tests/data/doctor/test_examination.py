@@ -13,7 +13,8 @@ from PIL import Image
 
 import plmcl
 from plmcl.data.doctor import examination
-from plmcl.data.doctor.examination import COLUMNS, Finding, examine, examine_all
+from plmcl.data.doctor.examination import COLUMNS, examine_all
+from plmcl.data.doctor.finding import Finding, examine
 from plmcl.data.images import Recipe
 
 RECIPE = Recipe(size=32, background=(0, 0, 0), max_pixels=10_000)
@@ -125,6 +126,41 @@ def test_only_new_and_changed_files_are_opened_again_case_83(tmp_path, opened):
     assert second["path"].tolist() == files
     assert second["width"].tolist() == [30, 30, 40, 30, 0, 30, 30]
     assert len(list(record.iterdir())) == 1
+
+
+@pytest.mark.parametrize("change", ["time", "name", "content", "gone", "new", "one of two"])
+def test_after_any_change_the_second_run_opens_and_writes_nothing(tmp_path, opened, change):
+    root, record = tmp_path / "photos", tmp_path / "record"
+    files = [save(root / name).name for name in ("a.png", "b.png")]
+    examine_all(root, files, RECIPE, record=record)
+    if change == "time":
+        set_age(root / "b.png", 50)
+    elif change == "name":
+        files[1] = (root / "b.png").rename(root / "c.png").name
+    elif change == "content":
+        save(root / "b.png", (40, 20))
+    elif change == "gone":
+        files.remove("b.png")
+    elif change == "new":
+        files.append(save(root / "c.png").name)
+    else:
+        files.remove("a.png")
+        save(root / "b.png", (40, 20))
+    examine_all(root, files, RECIPE, record=record)
+    kept = list(record.iterdir())
+    opened.clear()
+    examine_all(root, files, RECIPE, record=record)
+    assert opened == []
+    assert list(record.iterdir()) == kept
+    assert len(kept) == 1
+
+
+def test_a_record_that_cannot_be_written_costs_a_warning_only(tmp_path, caplog):
+    save(tmp_path / "a.png")
+    (tmp_path / "file").write_text("x")
+    table = examine_all(tmp_path, ["a.png"], RECIPE, record=tmp_path / "file" / "record")
+    assert table["status"].tolist() == ["ok"]
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(

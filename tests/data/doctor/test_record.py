@@ -6,7 +6,6 @@ import pyarrow.parquet
 import pytest
 
 from plmcl.data.doctor.record import SCHEMA, ExaminationRecord, find
-from plmcl.errors import PlmclError
 
 
 def rows(*paths, size=10, mtime=5, status="ok"):
@@ -118,8 +117,39 @@ def test_a_damaged_file_is_left_out_with_a_warning(tmp_path, caplog, damage):
     assert ExaminationRecord(tmp_path, "facts").read().equals(rows("a", "b"))
 
 
-def test_what_cannot_be_written_is_one_clear_error(tmp_path):
-    (tmp_path / "r").write_text("a file")
-    record = ExaminationRecord(tmp_path / "r", "facts")
-    with pytest.raises(PlmclError, match="cannot be written"):
-        record.add(rows("a"))
+def test_a_single_part_is_not_written_again(tmp_path):
+    record = ExaminationRecord(tmp_path, "facts")
+    record.read()
+    record.add(rows("a", "b"))
+    before = names(tmp_path)
+    record.replace(rows("a", "b"))
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["file", "file/r", "x" * 300])
+def test_a_record_that_cannot_be_kept_is_one_warning(tmp_path, caplog, place):
+    (tmp_path / "file").write_text("a file")
+    record = ExaminationRecord(tmp_path / place, "facts")
+    assert record.read().num_rows == 0
+    record.add(rows("a"))
+    record.add(rows("b"))
+    record.replace(rows("a", "b"))
+    assert len(caplog.messages) == 1
+    assert "nothing is kept of this examination" in caplog.text
+
+
+def test_what_was_kept_stays_where_nothing_more_can_be_written(tmp_path, caplog, monkeypatch):
+    for path in ("a", "b"):
+        ExaminationRecord(tmp_path, "facts").add(rows(path))
+    record = ExaminationRecord(tmp_path, "facts")
+    both = record.read()
+
+    def disk_is_full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pyarrow.parquet, "write_table", disk_is_full)
+    record.replace(both)
+    assert caplog.messages == [
+        f"{tmp_path}: nothing is kept of this examination: No space left on device"
+    ]
+    assert ExaminationRecord(tmp_path, "facts").read().equals(both)

@@ -151,6 +151,15 @@ def test_the_checksum_that_was_found_is_said_where_none_is_known(tmp_path, caplo
     assert caplog.messages == [f"{path}: no checksum to check it; its sha256: {SHA256}"]
 
 
+def test_an_empty_answer_is_no_file(tmp_path):
+    with serve(empty=[Answer()], good=[GOOD]) as server:
+        empty = remote(server.url + "/empty", size=None, md5=None)
+        assert refusal(empty, tmp_path).endswith("/empty: is empty")
+        assert names(tmp_path) == []
+        both = remote(server.url + "/empty", server.url + "/good", size=None, md5=None)
+        assert quick(both, tmp_path).read_bytes() == BODY
+
+
 def test_a_part_with_all_bytes_is_not_asked_for(tmp_path):
     (tmp_path / "images.zip.part").write_bytes(BODY)
     with serve(Answer(status=500)) as server:

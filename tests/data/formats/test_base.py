@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from plmcl.data.formats.base import ImageIndex
@@ -42,6 +44,11 @@ def test_a_path_that_leaves_the_folder_is_refused(name):
         ("y/e.jpg", "x/y/e.jpg"),
         ("/set/x/e.jpg", "x/e.jpg"),
         ("none.jpg", None),
+        ("/a.jpg", "a.jpg"),
+        ("/b.jpg", None),
+        ("/x/y/e.jpg", "x/y/e.jpg"),
+        ("z/y/e.jpg", None),
+        ("z/x/y/e", "x/y/e.jpg"),
     ],
 )
 def test_a_path_of_another_machine_is_an_image_if_the_folders_agree(name, found):
@@ -57,3 +64,15 @@ def test_a_name_of_two_images_is_refused():
 def test_an_empty_name_is_refused(name):
     with pytest.raises(PlmclError, match=r"here: .* must name an image"):
         INDEX.find_name(name, "here")
+
+
+def test_twenty_thousand_images_of_one_name_are_found_in_time():
+    files = [f"images/scene{number}/rgb.png" for number in range(20_000)]
+    index = ImageIndex(files)
+    start = time.process_time()
+    for suffix in (".png", ""):
+        names = [f"/set/images/scene{number}/rgb{suffix}" for number in range(20_000)]
+        assert [index.find_name(name, "here") for name in names] == files
+    assert time.process_time() - start < 2
+    with pytest.raises(PlmclError, match="may be any of 20000 images"):
+        index.find_name("rgb.png", "here")

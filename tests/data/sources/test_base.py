@@ -1,7 +1,6 @@
 import pytest
 
 from plmcl.data.sources import make_source, source_names
-from plmcl.data.sources.base import filling
 from plmcl.errors import PlmclError
 
 
@@ -33,30 +32,3 @@ def test_a_wrong_source_or_section_is_refused(name, sections, words):
     with pytest.raises(PlmclError) as caught:
         make_source(name, sections)
     assert words in str(caught.value)
-
-
-def test_filling_is_all_or_nothing(tmp_path):
-    raw = tmp_path / "deep" / "raw"
-
-    def fill(name, *, fail):
-        with filling(raw) as partial:
-            (partial / name).write_text("x")
-            if fail:
-                raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fill("a", fail=True)
-    assert not raw.exists()
-    fill("b", fail=False)  # what the failed call left is gone
-    assert [path.name for path in raw.iterdir()] == ["b"]
-    assert [path.name for path in raw.parent.iterdir()] == ["raw"]
-
-
-def test_filling_refuses_to_mix_two_snapshots(tmp_path):
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    with filling(raw) as partial:  # empty is fine
-        (partial / "a").write_text("x")
-    with pytest.raises(PlmclError, match="is not empty"), filling(raw):
-        pass
-    assert (raw / "a").exists()

@@ -124,6 +124,20 @@ def test_a_name_that_may_be_two_images_is_refused(tmp_path):
         nuswide().annotations(tmp_path)
 
 
+def test_images_that_differ_only_in_case_are_refused(tmp_path):
+    write_arrays(tmp_path, train={"flickr/a/X.jpg": [ZEBRA]})
+    write_images(tmp_path / "images", ["Flickr/a/X.JPG", "flickr/A/x.jpg", *VAL])
+    with pytest.raises(PlmclError, match=r"image 1: 'flickr/a/X\.jpg' may be any of 2: "):
+        nuswide().annotations(tmp_path)
+
+
+def test_folders_of_images_that_differ_only_in_case_are_refused(tmp_path):
+    write_images(write_arrays(tmp_path) / "Flickr")
+    write_images(tmp_path / "flickr", ["x.jpg"])
+    with pytest.raises(PlmclError, match=r"Flickr and .*/flickr: either may be the folder of imag"):
+        nuswide().annotations(tmp_path)
+
+
 def test_one_of_three_images_is_missing_case_29(tmp_path):
     raw = write_arrays(tmp_path / "raw", train={name: [SKY] for name in list(TRAIN)[:2]})
     write_images(raw / "Flickr", [*list(TRAIN)[:1], *VAL])
@@ -177,6 +191,34 @@ def test_what_is_no_array_is_refused(tmp_path, content):
     write_images(write_arrays(tmp_path) / "Flickr")
     (tmp_path / "formatted_val_labels.npy").write_bytes(content)
     with pytest.raises(PlmclError, match=r"val_labels\.npy: no plain array"):
+        nuswide().annotations(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<f8', (\n",  # tokenize.TokenError
+        b"{[]: 1}\n",  # TypeError
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (1" + b"0" * 30 + b",)}\n",
+    ],
+)
+def test_a_hostile_header_is_refused(tmp_path, header):
+    write_images(write_arrays(tmp_path) / "Flickr")
+    start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    (tmp_path / "formatted_val_labels.npy").write_bytes(start + header)
+    with pytest.raises(PlmclError, match=r"val_labels\.npy: no plain array"):
+        nuswide().annotations(tmp_path)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_text_of_what_is_no_character_is_refused(tmp_path, order):
+    write_images(write_arrays(tmp_path) / "Flickr")
+    names = np.array(list(TRAIN)).astype(f"{order}U20")
+    np.save(tmp_path / "formatted_train_images.npy", names)
+    assert nuswide().annotations(tmp_path).splits["sky/0002_22.jpg"] == "train"
+    names.view(f"{order}u4")[5] = 0x110000
+    np.save(tmp_path / "formatted_train_images.npy", names)
+    with pytest.raises(PlmclError, match=r"train_images\.npy: holds what is no character"):
         nuswide().annotations(tmp_path)
 
 
@@ -252,6 +294,18 @@ def test_lists_that_are_not_there_are_fetched(tmp_path, monkeypatch, zipped):
         (None, tmp_path / "raw.archives")
     }
     assert sets.rows(nuswide().annotations(raw).labels) == LABELS
+
+
+def test_a_fetched_file_that_is_no_array_is_removed(tmp_path, monkeypatch):
+    def fetch(remote, folder, *, progress):
+        sets.write_files(folder, {remote.name: "<html>"})
+        return folder / remote.name
+
+    monkeypatch.setattr(official, "fetch", fetch)
+    write_images(tmp_path / "in" / "Flickr")
+    with pytest.raises(PlmclError, match=r"no plain array .*; it was fetched, and is removed"):
+        nuswide().download(tmp_path / "in", tmp_path / "raw", seed=0)
+    assert list((tmp_path / "raw.archives").iterdir()) == []
 
 
 def test_what_cannot_be_downloaded_is_said_with_what_to_put_where(tmp_path, monkeypatch):

@@ -1,8 +1,8 @@
 import official_sets as sets
 import pytest
 
-from plmcl.data.sources import make_source
-from plmcl.data.sources.official import folders, put
+from plmcl.data.sources import make_source, official
+from plmcl.data.sources.official import folders
 from plmcl.errors import PlmclError
 
 
@@ -62,6 +62,12 @@ def test_folders_come_the_nearest_first_and_not_too_deep(tmp_path):
     assert list(folders(tmp_path / "none")) == []
 
 
-def test_a_file_that_has_vanished_is_named(tmp_path):
-    with pytest.raises(PlmclError, match=r"gone\.jpg: cannot be copied to .*: No such file"):
-        put(tmp_path / "gone.jpg", tmp_path / "raw" / "gone.jpg", link=True)
+def test_a_path_that_is_not_there_fetches_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(official, "fetch", lambda *_, **__: pytest.fail("fetched"))
+    (tmp_path / "file").write_text("")
+    for name in ("mistyped", "file"):
+        with pytest.raises(
+            PlmclError, match=rf"{name}: not found, or not a folder; let data\.path"
+        ):
+            voc2007().download(tmp_path / name, tmp_path / "raw", seed=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

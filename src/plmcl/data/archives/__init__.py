@@ -2,14 +2,13 @@
 
 import io
 import re
-import shutil
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from plmcl.data.archives.members import Member, read_members, read_pieces
-from plmcl.data.sources.base import filling
+from plmcl.data.filling import filling
 from plmcl.errors import PlmclError
 from plmcl.progress import ProgressCallback
 
@@ -69,11 +68,7 @@ def extract(
     """
     try:
         with archive.open("rb", buffering=0) as raw, filling(target) as partial:
-            try:
-                return _unpack(archive, raw, partial, wanted, limits, progress)
-            except BaseException:
-                shutil.rmtree(partial)
-                raise
+            return _unpack(archive, raw, partial, wanted, limits, progress)
     except OSError as error:
         raise PlmclError(f"{archive}: not unpacked into {target}: {error.strerror}") from None
 

@@ -8,12 +8,11 @@ import numpy as np
 import pandas as pd
 
 from plmcl.data.doctor.examination import examine_all
-from plmcl.data.doctor.near_duplicates import near_duplicates
+from plmcl.data.doctor.same import first_with_same_bytes, pairs_that_look_alike
 from plmcl.data.images import Recipe
-from plmcl.data.listing import list_files
+from plmcl.data.listing import PassedOver, list_files
 from plmcl.data.statuses import USABLE
 from plmcl.errors import PlmclError
-from plmcl.ordering import positions
 from plmcl.progress import ProgressCallback
 
 # What by its name is no image was never asked for; all else that is not usable is.
@@ -28,7 +27,7 @@ class Checkup:
         folder: The folder.
         files: One row a file, sorted by path: `path`, `status`, `reason`, `sha256`, `dhash`,
             `width`, `height`, `bytes`.
-        alike: Pairs of usable images that look alike: `path`, `other_path`, `distance`.
+        alike: Pairs of usable images that look alike: `first`, `second`, `distance`.
     """
 
     folder: Path
@@ -44,6 +43,12 @@ class Checkup:
     def set_aside(self) -> pd.DataFrame:
         """The files that should have been images, and cannot be used or are there twice."""
         return self.files[~self.files["status"].isin(USABLE + BY_NAME)]
+
+    @property
+    def passed_over(self) -> list[PassedOver]:
+        """The files that by their names were never asked for."""
+        files = self.files.loc[self.files["status"].isin(BY_NAME), list(PassedOver._fields)]
+        return [PassedOver(*file) for file in files.itertuples(index=False, name=None)]
 
 
 def check_up(
@@ -77,50 +82,58 @@ def check_up(
 
 def _name_duplicates(examined: pd.DataFrame) -> pd.DataFrame:
     usable = np.flatnonzero(examined["status"].isin(USABLE))
-    content = examined["sha256"].iloc[usable]
-    first = usable[positions(content, content)]
-    later = first != usable
-    examined.loc[usable[later], "status"] = "duplicate"
+    first = first_with_same_bytes(examined["sha256"], usable)
+    later = np.flatnonzero(first != np.arange(len(first)))
+    examined.loc[later, "status"] = "duplicate"
     names = examined["path"].iloc[first[later]]
-    examined.loc[usable[later], "reason"] = [f"same bytes as {name}" for name in names]
+    examined.loc[later, "reason"] = [f"same bytes as {name}" for name in names]
     return examined
 
 
 def _alike(files: pd.DataFrame) -> pd.DataFrame:
-    images = files[files["status"].isin(USABLE) & (files["dhash"] != "")]
-    first, second, distance = near_duplicates(images["dhash"].tolist()).T
-    paths = images["path"].to_numpy(dtype=object)
-    return pd.DataFrame(
-        {"path": paths[first], "other_path": paths[second], "distance": distance}
-    ).sort_values("distance", kind="stable", ignore_index=True)
+    images = files[files["status"].isin(USABLE)]
+    pairs = pairs_that_look_alike(images["path"], images["sha256"], images["dhash"])
+    return pairs.sort_values("distance", kind="stable", ignore_index=True)
+
+
+def check_quarantine(folder: Path, target: Path) -> None:
+    """Refuse a place that files of a folder cannot be moved to and found again.
+
+    Raises:
+        PlmclError: `target` lies in the folder, is a file, or holds something.
+    """
+    if target.resolve().is_relative_to(folder.resolve()):
+        raise PlmclError(f"{target}: lies in {folder}; choose a folder outside of it")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise PlmclError(f"{target}: is not an empty folder")
 
 
 def quarantine(checkup: Checkup, target: Path) -> int:
-    """Move the files that were set aside to `target`, each to the same path below it.
+    """Move the files that were set aside to `target`/files, each to the same path below it.
 
-    quarantine.csv there names them, and is written first: whoever wants them back finds them.
+    `target`/quarantine.csv names them, and is written first: whoever wants them back finds them.
     Duplicates stay, since training uses one of them anyway.
 
     Returns:
         The number of files moved.
 
     Raises:
-        PlmclError: `target` lies in the folder, holds something, or a file cannot be moved.
+        PlmclError: As from `check_quarantine`, or a file cannot be written or moved.
     """
-    if target.resolve().is_relative_to(checkup.folder.resolve()):
-        raise PlmclError(f"{target}: lies in {checkup.folder}; choose a folder outside of it")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PlmclError(f"{target}: is not an empty folder")
+    check_quarantine(checkup.folder, target)
     files = checkup.set_aside
     # A name that is not UTF-8 is shown escaped, so the file cannot be found by it.
     files = files[~files["status"].isin(["duplicate", "unreadable_name"])]
-    target.mkdir(parents=True, exist_ok=True)
     columns = ["path", "status", "reason", "sha256"]
-    files[columns].to_csv(target / "quarantine.csv", index=False, lineterminator="\n")
+    try:
+        (target / "files").mkdir(parents=True)
+        files[columns].to_csv(target / "quarantine.csv", index=False, lineterminator="\n")
+    except OSError as error:
+        raise PlmclError(f"{target}: cannot be written: {error.strerror or error}") from None
     for path in files["path"]:
-        moved = target / path
-        moved.parent.mkdir(parents=True, exist_ok=True)
+        moved = target / "files" / path
         try:
+            moved.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(checkup.folder / path, moved)
         except OSError as error:
             raise PlmclError(f"{checkup.folder / path}: cannot be moved: {error}") from None

@@ -15,13 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plmcl.data.decoding.problems import NO_MEMORY
-from plmcl.data.doctor.finding import RULES
-from plmcl.data.doctor.finding import Finding as Finding
-from plmcl.data.doctor.finding import examine as examine
+from plmcl.data.doctor.finding import RULES, Finding
 from plmcl.data.doctor.pool import SECONDS_A_FILE, examine_in_workers
 from plmcl.data.doctor.record import SCHEMA, ExaminationRecord, find
 from plmcl.data.images import Recipe
-from plmcl.data.statuses import USABLE as USABLE
 from plmcl.progress import ProgressCallback
 
 COLUMNS = ["path", "status", "reason", "sha256", "dhash", "width", "height", "bytes"]
@@ -90,7 +87,7 @@ def examine_all(
                 part, last = [], time.monotonic()
             if progress is not None:
                 progress(done, len(files))
-    gather(part)
+    kept.add(_lasting(gather(part), start_ns))
     table = pa.concat_tables(tables).take(np.argsort(np.concatenate(rows)))
     tables.clear()
     kept.replace(_lasting(table, start_ns))

@@ -61,7 +61,7 @@ def examine_in_workers(
         "max_pixels": recipe.max_pixels,
         "seconds": seconds_a_file,
         # Progressive and CMYK images hold some copies of their pixels, of up to 8 bytes each.
-        "memory_bytes": memory_bytes or min(2 * 2**30 + 32 * recipe.max_pixels, 2**62),
+        "memory_bytes": memory_bytes or 2 * 2**30 + 32 * recipe.max_pixels,
     }
     queue = _Queue(len(names))
     with tempfile.TemporaryFile() as errors, selectors.DefaultSelector() as selector:

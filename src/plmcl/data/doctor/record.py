@@ -12,8 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from plmcl.errors import PlmclError
-
 logger = logging.getLogger(__name__)
 
 _TEXT = pa.large_string()
@@ -39,7 +37,8 @@ _FACTS = b"plmcl.facts"
 class ExaminationRecord:
     """A folder of Parquet files whose rows are findings, each for a path, a size and a time.
 
-    It may be deleted at any time. A file of it that cannot be read is left out, with a warning.
+    It may be deleted at any time. A file of it that cannot be read is left out, with a warning;
+    where none can be written, one warning says so and nothing more is kept.
 
     Args:
         folder: Made when it is first written to. None: nothing is kept.
@@ -50,15 +49,18 @@ class ExaminationRecord:
         self._folder = folder
         self._schema = SCHEMA.with_metadata({_FACTS: facts.encode()})
         self._files: list[Path] = []
-        self._rows_read = 0
+        self._rows = 0  # in these files
 
     def read(self) -> pa.Table:
         """Rows of `SCHEMA`, the latest first; a path may come more than once."""
         if self._folder is not None:
-            self._files = sorted(self._folder.glob("*.parquet"), reverse=True)
+            try:
+                self._files = sorted(self._folder.glob("*.parquet"), reverse=True)
+            except OSError as error:
+                self._give_up(error)
         tables = [table for path in self._files if (table := self._read(path)) is not None]
         table = pa.concat_tables([self._schema.empty_table(), *tables])
-        self._rows_read = table.num_rows
+        self._rows = table.num_rows
         return table
 
     def _read(self, path: Path) -> pa.Table | None:
@@ -83,18 +85,27 @@ class ExaminationRecord:
             pyarrow.parquet.write_table(table.cast(self._schema), unfinished, compression="zstd")
             unfinished.replace(path)
         except OSError as error:
-            raise PlmclError(f"{path}: cannot be written: {error.strerror or error}") from None
-        self._files.append(path)
+            self._give_up(error)
+        else:
+            self._files.append(path)
+            self._rows += table.num_rows
 
     def replace(self, table: pa.Table) -> None:
         """Keep these rows, in one file, instead of all that was read and added."""
-        if len(self._files) == 1 and table.num_rows == self._rows_read:
+        if len(self._files) == 1 and table.num_rows == self._rows:
             return
-        old, self._files = self._files, []
+        old, self._files, self._rows = self._files, [], 0
         self.add(table)
+        if self._folder is None:
+            return
         for path in old:
             with suppress(OSError):  # it is left out the next time, too, or read twice
                 path.unlink()
+
+    def _give_up(self, error: OSError) -> None:
+        reason = error.strerror or error
+        logger.warning("%s: nothing is kept of this examination: %s", self._folder, reason)
+        self._folder = None
 
 
 def find(

@@ -96,8 +96,8 @@ def fetch(
         The path of the file.
 
     Raises:
-        PlmclError: No address has the right file, a file of that name is there with other
-            content, or it cannot be written.
+        PlmclError: No address has the right file (an empty one never is), a file of that
+            name is there with other content, or it cannot be written.
     """
     path = folder / remote.name
     part = Part(folder, remote.name)
@@ -194,6 +194,8 @@ def _can_be_asked(url: str) -> bool:
 
 def _what_is_wrong(path: Path, remote: Remote) -> str | None:
     size = path.stat().st_size
+    if size == 0:
+        return "is empty"
     if remote.size is not None and size != remote.size:
         return f"size is {size} bytes, expected {remote.size}"
     for kind, expected in remote.checksums.items():

@@ -1,7 +1,7 @@
 """The contract of a label format: what a file of labels says, whoever wrote it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -106,34 +106,40 @@ class ImageIndex:
         *folders, last = re.split(r"[/\\]+", name)
         if not last:
             raise PlmclError(f"{where}: {name!r} must name an image")
-        alike = [file for file in self._by_stem.get(_stem(last), []) if _parts(file)[-1] == last]
-        shared = {
-            file: _shared(folders, _parts(file)[:-1])
-            for file in alike or self._by_stem.get(last, [])
-        }
-        most = max(shared.values(), default=-1)
-        found = [file for file, number in shared.items() if number == most >= 0]
+        ends = self._ends if last in self._ends else self._ends_without_suffix
+        end, found = last, ends.get(f"/{last}", [])
+        for folder in reversed(folders):
+            end = f"{folder}/{end}"
+            if end not in ends:
+                break
+            found = ends.get(f"/{end}", found)
+        else:
+            found = ends.get(end, found)
         if len(found) > 1:
             raise PlmclError(f"{where}: {name!r} may be any of {len(found)} images: {found[:3]}")
         return found[0] if found else None
 
     @cached_property
-    def _by_stem(self) -> dict[str, list[str]]:
-        by_stem: dict[str, list[str]] = {}
-        for file in sorted(self._files):
-            by_stem.setdefault(_stem(_parts(file)[-1]), []).append(file)
-        return by_stem
+    def _ends(self) -> dict[str, list[str]]:
+        return _by_end((file, file) for file in sorted(self._files))
+
+    @cached_property
+    def _ends_without_suffix(self) -> dict[str, list[str]]:
+        return _by_end((_without_suffix(file), file) for file in sorted(self._files))
 
 
-def _parts(file: str) -> list[str]:
-    return file.split("/")
+def _by_end(paths: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    # from "1.jpg", "train/1.jpg" and so on to the files that end so; "/train/1.jpg" is a whole path
+    by_end: dict[str, list[str]] = {}
+    for path, file in paths:
+        end = f"/{path}"
+        by_end.setdefault(end, []).append(file)
+        while "/" in end:
+            end = end.partition("/")[2]
+            by_end.setdefault(end, []).append(file)
+    return by_end
 
 
-def _stem(name: str) -> str:
-    return name.rpartition(".")[0] or name
-
-
-def _shared(folders: Sequence[str], others: Sequence[str]) -> int:
-    # number of folders that both have, from the file upwards; -1 if they differ
-    pairs = list(zip(reversed(folders), reversed(others), strict=False))
-    return len(pairs) if all(folder == other for folder, other in pairs) else -1
+def _without_suffix(file: str) -> str:
+    folder, slash, name = file.rpartition("/")
+    return folder + slash + (name.rpartition(".")[0] or name)

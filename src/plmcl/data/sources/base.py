@@ -1,9 +1,6 @@
 """The contract of a data source, and what every source needs to keep it."""
 
-import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +8,6 @@ import pandas as pd
 
 from plmcl.data.listing import PassedOver
 from plmcl.data.manifest import Unlisted, no_cells
-from plmcl.errors import PlmclError
 from plmcl.params import Section
 from plmcl.progress import ProgressCallback
 
@@ -70,22 +66,3 @@ class Source(Section, ABC):
         Raises:
             PlmclError: There is no image or no label, or a file breaks a rule.
         """
-
-
-@contextmanager
-def filling(raw: Path) -> Iterator[Path]:
-    """Yield a folder beside `raw` that becomes `raw` if the block ends well.
-
-    Raises:
-        PlmclError: `raw` holds something: a snapshot is never mixed with an older one.
-    """
-    if raw.exists() and any(raw.iterdir()):
-        raise PlmclError(f"{raw}: is not empty; move it away to take a new snapshot")
-    partial = raw.with_name(raw.name + ".partial")
-    if partial.exists():
-        shutil.rmtree(partial)  # what an interrupted call of this function left
-    partial.mkdir(parents=True)
-    yield partial
-    if raw.exists():
-        raw.rmdir()
-    partial.rename(raw)

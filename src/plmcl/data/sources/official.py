@@ -12,8 +12,9 @@ from pydantic import Field
 
 from plmcl.data.archives import Limits, extract
 from plmcl.data.downloads import Remote, fetch
+from plmcl.data.filling import copy_file, filling
 from plmcl.data.formats.base import ImageIndex
-from plmcl.data.sources.base import Annotations, Source, filling
+from plmcl.data.sources.base import Annotations, Source
 from plmcl.data.sources.published import Find, Published, annotate
 from plmcl.errors import PlmclError
 from plmcl.progress import ProgressCallback
@@ -67,13 +68,20 @@ class Official(Source):
     ) -> None:
         """Take the data set from `path`, or unpack its archives from there or from their place.
 
-        Of a folder in the official layout the listed images are hard links where they can be.
+        Of a folder in the official layout the listed images and the lists are copied: what happens
+        to a link in `raw` would happen to the user's own file.
         Archives that are fetched stay beside `raw`, in `<raw>.archives`: an interrupted download
         goes on, and a second one fetches nothing.
 
         Raises:
-            PlmclError: See `annotations`; or an archive cannot be had, or is not what it should be.
+            PlmclError: `path` is no folder; see `annotations`; or an archive cannot be had, or is
+                not what it should be.
         """
+        if not path.is_dir():
+            raise PlmclError(
+                f"{path}: not found, or not a folder; let data.path name a folder, an empty one to "
+                "have everything fetched"
+            )
         if self.find(path) is None:
             logger.info("%s: no %s in it; looking for the archives", path, self.layout)
             self.unpack(path, raw, progress)
@@ -102,9 +110,9 @@ class Official(Source):
         found = self._annotate(said, path, beside(raw, "missing.txt"))
         with filling(raw) as partial:
             for file in said.files:
-                put(file, partial / file.relative_to(path))
+                copy_file(file, partial / file.relative_to(path))
             for done, image_id in enumerate(found.files, start=1):
-                put(said.images / image_id, partial / found.root / image_id, link=True)
+                copy_file(said.images / image_id, partial / found.root / image_id)
                 if progress is not None:
                     progress(done, len(found.files))
         for what, count in found.notes.items():
@@ -181,21 +189,3 @@ def refuse_outside(folder: Path, paths: Iterable[Path]) -> None:
                 f"{path}: lies outside {folder}, or is a link out of it; name the folder that "
                 "holds everything in data.path"
             )
-
-
-def put(source: Path, target: Path, *, link: bool = False) -> None:
-    """Copy a file, or make a hard link to it where the file system can."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not (link and _linked(source, target)):
-            shutil.copy2(source, target)
-    except OSError as error:
-        raise PlmclError(f"{source}: cannot be copied to {target}: {error.strerror}") from None
-
-
-def _linked(source: Path, target: Path) -> bool:
-    try:
-        os.link(source.resolve(), target)  # the file itself, where it is a link
-    except OSError:  # another file system, or one without hard links
-        return False
-    return True

@@ -140,7 +140,9 @@ def _check_absent(
         report.unlink(missing_ok=True)
         return
     report.parent.mkdir(parents=True, exist_ok=True)
-    report.write_text("".join(f"{name}\n" for name in absent), encoding="utf-8")
+    text = "".join(f"{name}\n" for name in absent)
+    # JSON can hold half a character, which no file can.
+    report.write_text(text, encoding="utf-8", errors="backslashreplace")
     counted = (
         f"{listed - len(absent)} of {listed} listed images found in {images}; missing: "
         f"{first_five(absent)}; all missing names: {report}"

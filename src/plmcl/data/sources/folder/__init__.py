@@ -2,19 +2,19 @@
 
 import difflib
 import logging
-import shutil
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
 import pandas as pd
 from pydantic import AfterValidator, Field
 
+from plmcl.data.filling import copy_file, filling
 from plmcl.data.formats import format_names, read_labels
 from plmcl.data.formats.base import ImageIndex, LabelFile, Options
 from plmcl.data.label_files import read_name_list
 from plmcl.data.listing import counts, first_five, list_images
 from plmcl.data.manifest import Unlisted
-from plmcl.data.sources.base import Annotations, Source, filling
+from plmcl.data.sources.base import Annotations, Source
 from plmcl.data.sources.folder.absences import with_absences
 from plmcl.data.sources.folder.tags import read_tags
 from plmcl.errors import PlmclError
@@ -92,11 +92,11 @@ class Folder(Source):
                 raise PlmclError(f"{file}: must be below data.path ({path}) to be copied with it")
         with filling(raw) as partial:
             for done, name in enumerate(found.files, start=1):
-                _copy(path / self.images / name, partial / self.images / name)
+                copy_file(path / self.images / name, partial / self.images / name)
                 if progress is not None:
                     progress(done, len(found.files))
             for file in read:
-                _copy(file, partial / file.relative_to(path))
+                copy_file(file, partial / file.relative_to(path))
         logger.info("copied %d images from %s", len(found.files), path)
         if found.passed_over:  # the copy does not show it any more
             logger.warning("passed over in %s: %s", path, counts(found.passed_over))
@@ -179,14 +179,6 @@ class Folder(Source):
                 f"{path}: lacks {len(strange)} labels of {given}: {first_five(strange)}{hint}"
             )
         return names
-
-
-def _copy(source: Path, target: Path) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)  # with its time, by which later runs know it
-    except OSError as error:
-        raise PlmclError(f"{source}: cannot be copied to {target}: {error.strerror}") from None
 
 
 SOURCE = Folder

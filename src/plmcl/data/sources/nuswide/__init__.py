@@ -8,16 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from plmcl.data.downloads import Remote
+from plmcl.data.filling import copy_file, filling
 from plmcl.data.formats.base import ImageIndex
 from plmcl.data.listing import SUFFIXES, list_files
-from plmcl.data.sources.base import filling
-from plmcl.data.sources.nuswide.lists import ARRAYS, has_lists, read_lists
+from plmcl.data.sources.nuswide.lists import ARRAYS, has_lists, map_array, read_lists
 from plmcl.data.sources.official import (
     Official,
     beside,
     fetch_beside,
     folders,
-    put,
     refuse_outside,
 )
 from plmcl.data.sources.published import Find, Part, Published
@@ -77,9 +76,10 @@ class NusWide(Official):
     def make_find(self, files: list[str]) -> Find:
         """By path, by path in any case, by file name in any case."""
         exact, folded = ImageIndex(files), ImageIndex([file.casefold() for file in files])
-        original = {file.casefold(): file for file in files}
+        by_path: dict[str, list[str]] = {}
         by_name: dict[str, list[str]] = {}
         for file in files:
+            by_path.setdefault(file.casefold(), []).append(file)
             by_name.setdefault(_last(file).casefold(), []).append(file)
 
         def find(name: str, where: str) -> str | None:
@@ -87,9 +87,7 @@ class NusWide(Official):
             if found is not None:
                 return found
             path = folded.find_name(name.casefold(), where)
-            if path is not None:
-                return original[path]
-            alike = by_name.get(_last(name).casefold(), [])
+            alike = by_name.get(_last(name).casefold(), []) if path is None else by_path[path]
             if len(alike) > 1:
                 raise PlmclError(f"{where}: {name!r} may be any of {len(alike)}: {alike[:3]}")
             return alike[0] if alike else None
@@ -122,22 +120,32 @@ class NusWide(Official):
         refuse_outside(path, [_images_folder(path), zipped, *own])
         with filling(raw) as partial:
             for file in lists:
-                put(file, partial / file.name)
+                copy_file(file, partial / file.name)
             if zipped.is_file():
                 self.extract_into(partial, zipped, progress)
             else:
                 for name in list_files(path).files:
-                    put(path / name, partial / name, link=True)
+                    copy_file(path / name, partial / name)
             self.annotations_of(partial, beside(raw, "missing.txt"))
 
     def _fetch(self, path: Path, raw: Path, progress: ProgressCallback | None) -> list[Path]:
         try:
-            return [fetch_beside(remote, raw, progress) for remote in self.archives()]
+            return [_fetch_array(remote, raw, progress) for remote in self.archives()]
         except PlmclError as error:
             raise PlmclError(
                 f"{error}; the lists of record 10162606 of Zenodo may also be put into {path}, "
                 f"under the names {', '.join(name for names in ARRAYS.values() for name in names)}"
             ) from None
+
+
+def _fetch_array(remote: Remote, raw: Path, progress: ProgressCallback | None) -> Path:
+    path = fetch_beside(remote, raw, progress)
+    try:
+        map_array(path)
+    except PlmclError as error:
+        path.unlink()  # without a checksum it would be taken for the right one for ever
+        raise PlmclError(f"{error}; it was fetched, and is removed") from None
+    return path
 
 
 def _without(part: Part, rows: npt.NDArray[np.bool_]) -> Part:
@@ -151,7 +159,12 @@ def _last(path: str) -> str:
 
 def _images_folder(base: Path) -> Path:
     named = (place for place in folders(base) if place.name.casefold() in {"flickr", "images"})
-    return next(named, base)
+    found = next(named, base)
+    if found != base:
+        for other in folders(found.parent, depth=1):
+            if other != found and str(other).casefold() == str(found).casefold():
+                raise PlmclError(f"{found} and {other}: either may be the folder of images")
+    return found
 
 
 def _has_image(folder: Path) -> bool:

@@ -1,6 +1,7 @@
 """The lists of NUS-WIDE in the two forms that users have, wherever in a folder the files lie."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ def _file(found: Mapping[str, Path], name: str, folder: Path) -> Path:
 
 
 def _read_arrays(images_file: Path, labels_file: Path, label_names: list[str]) -> Part:
-    images, labels = _map_array(images_file), _map_array(labels_file)
+    images, labels = map_array(images_file), map_array(labels_file)
     if images.ndim != 1 or images.dtype.kind != "U":
         raise PlmclError(
             f"{images_file}: expected N texts, found shape {images.shape} of {images.dtype}"
@@ -104,15 +105,23 @@ def _read_arrays(images_file: Path, labels_file: Path, label_names: list[str]) -
             f"{labels_file}: expected numbers of shape {expected}, images x concepts, found shape "
             f"{labels.shape} of {labels.dtype}"
         )
+    codes = images.astype(images.dtype.newbyteorder("=")).tobytes()
+    if np.frombuffer(codes, dtype=np.uint32).max(initial=0) > sys.maxunicode:
+        raise PlmclError(f"{images_file}: holds what is no character")
     return Part([_posix(name) for name in images.tolist()], to_presence(labels, labels_file))
 
 
-def _map_array(path: Path) -> np.ndarray:
+def map_array(path: Path) -> np.ndarray:
+    """The array of a `.npy` file, of which nothing is read yet.
+
+    Raises:
+        PlmclError: It is none, holds Python objects, or is shorter than it says.
+    """
     check_file(path, max_bytes=MAX_BYTES)
     try:
         # Mapped and not loaded: a size that the file has not is noticed before memory is taken.
         return np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # numpy parses the header as Python, which fails in many ways
         raise PlmclError(
             f"{path}: no plain array of text or numbers ({error}); Python objects are not loaded, "
             "since they can run code: save it again with allow_pickle=False"

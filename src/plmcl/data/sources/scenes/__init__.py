@@ -12,10 +12,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from plmcl.data.filling import filling
 from plmcl.data.formats import csv as label_csv
 from plmcl.data.formats.base import ImageIndex, Options
 from plmcl.data.listing import first_five, list_images
-from plmcl.data.sources.base import Annotations, Source, filling
+from plmcl.data.sources.base import Annotations, Source
 from plmcl.data.sources.scenes.drawing import draw_picture
 from plmcl.data.sources.scenes.glyphs import choose_glyphs
 from plmcl.errors import PlmclError
