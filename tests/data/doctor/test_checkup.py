@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from plmcl.data.doctor.checkup import check_up, quarantine
+from plmcl.data.doctor.checkup import Checkup, check_up, quarantine
 from plmcl.data.images import Recipe
 from plmcl.errors import PlmclError
 
@@ -98,6 +98,18 @@ def test_quarantine_moves_what_cannot_be_used_and_loses_nothing(folder, tmp_path
     assert set(statuses(check(folder)).values()) == {
         "ok", "converted", "duplicate", "hidden", "other_file", "unreadable_name"
     }  # fmt: skip
+
+
+def test_quarantine_leaves_a_folder_of_which_nothing_is_known(tmp_path):
+    files = pd.DataFrame(
+        [("a.jpg", "empty", "0 bytes"), ("deep/", "unreadable", "a folder that cannot be read")],
+        columns=["path", "status", "reason"],
+    ).assign(sha256="", dhash="", width=0, height=0, bytes=0)
+    (tmp_path / "photos" / "deep").mkdir(parents=True)
+    (tmp_path / "photos" / "a.jpg").touch()
+    checkup = Checkup(tmp_path / "photos", files, files[:0])
+    assert quarantine(checkup, tmp_path / "aside") == 1
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["deep"]
 
 
 @pytest.mark.parametrize("where", ["photos/aside", "full"])

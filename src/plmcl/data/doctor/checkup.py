@@ -122,8 +122,10 @@ def quarantine(checkup: Checkup, target: Path) -> int:
     """
     check_quarantine(checkup.folder, target)
     files = checkup.set_aside
-    # A name that is not UTF-8 is shown escaped, so the file cannot be found by it.
-    files = files[~files["status"].isin(["duplicate", "unreadable_name"])]
+    # A name that is not UTF-8 is shown escaped, so the file cannot be found by it; of a folder that
+    # cannot be read ("…/") nobody knows what is in it.
+    stays = files["status"].isin(["duplicate", "unreadable_name"]) | files["path"].str.endswith("/")
+    files = files[~stays]
     columns = ["path", "status", "reason", "sha256"]
     try:
         (target / "files").mkdir(parents=True)
