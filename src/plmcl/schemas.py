@@ -55,27 +55,25 @@ class Images(pa.DataFrameModel):
         unique = ("image_id",)
 
 
-class Labels(pa.DataFrameModel):
+class Cells(pa.DataFrameModel):
+    """Entries, each a label of an image, each once."""
+
+    image_id: Series[str] = pa.Field(str_length=_text)
+    label: Series[str] = pa.Field(str_length=_text)
+
+    class Config:  # noqa: D106
+        strict = True
+        unique = ("image_id", "label")
+
+
+class Labels(Cells):
     """What is known of the labels, an entry a row; an entry without a row is unlisted."""
 
-    image_id: Series[str] = pa.Field(str_length=_text)
-    label: Series[str] = pa.Field(str_length=_text)
     value: Series[np.int8] = pa.Field(isin=[0, 1])
 
-    class Config:  # noqa: D106
-        strict = True
-        unique = ("image_id", "label")
 
-
-class Difficult(pa.DataFrameModel):
+class Difficult(Cells):
     """The cells of which the source says that only difficult instances are in the image."""
-
-    image_id: Series[str] = pa.Field(str_length=_text)
-    label: Series[str] = pa.Field(str_length=_text)
-
-    class Config:  # noqa: D106
-        strict = True
-        unique = ("image_id", "label")
 
 
 class NearDuplicates(pa.DataFrameModel):
@@ -127,16 +125,10 @@ class Draws(pa.DataFrameModel):
         unique = ("image_id",)
 
 
-class Predictions(pa.DataFrameModel):
+class Predictions(Cells):
     """A probability for each image and label."""
 
-    image_id: Series[str] = pa.Field(str_length=_text)
-    label: Series[str] = pa.Field(str_length=_text)
     score: Series[np.float32] = pa.Field(in_range={"min_value": 0, "max_value": 1})
-
-    class Config:  # noqa: D106
-        strict = True
-        unique = ("image_id", "label")
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:

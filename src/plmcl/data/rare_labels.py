@@ -34,12 +34,23 @@ def exchange_for_rare_labels(
         The number of exchanges.
     """
     names = [name for name in ("test", "val", "train") if name in split]
-    images_of, labels_of = _Lists(columns, rows, num_labels), _Lists(rows, columns, len(split))
-    members = _Lists(first, np.arange(len(split)), len(split))
     counts = {
         n: np.bincount(columns[split[rows] == n], minlength=num_labels).tolist() for n in names
     }
-    waiting = {n: turn(np.flatnonzero((split == n) & (first == members.keys)), n) for n in names}
+    total = np.bincount(columns[split[rows] != ""], minlength=num_labels)
+    # The rarest first: they have the fewest images to choose from.
+    lacking = [
+        (label, name)
+        for label in np.argsort(total, kind="stable").tolist()
+        for name in names
+        if total[label] and not counts[name][label]
+    ]
+    if not lacking:
+        return 0
+    images = np.arange(len(split))
+    images_of, labels_of = _Lists(columns, rows, num_labels), _Lists(rows, columns, len(split))
+    members = _Lists(first, images, len(split))
+    waiting = {n: turn(np.flatnonzero((split == n) & (first == images)), n) for n in names}
 
     def labels_in(group: Integers) -> Counter[int]:
         return Counter(label for row in group for label in labels_of[row].tolist())
@@ -73,12 +84,10 @@ def exchange_for_rare_labels(
 
     full: set[str] = set()
     exchanges = 0
-    total = np.bincount(columns[split[rows] != ""], minlength=num_labels)
-    # The rarest first: they have the fewest images to choose from.
-    for label in np.argsort(total, kind="stable"):
-        for name in names:
-            if total[label] and not counts[name][label] and name not in full:
-                exchanges += exchange(label, name)
+    for label, name in lacking:
+        # Another label's exchange may have brought it.
+        if not counts[name][label] and name not in full:
+            exchanges += exchange(label, name)
     return exchanges
 
 
@@ -86,7 +95,6 @@ class _Lists:
     """A list of values for each key from 0 to n - 1."""
 
     def __init__(self, keys: Integers, values: Integers, n: int) -> None:
-        self.keys = np.arange(n)
         order = np.argsort(keys, kind="stable")
         self._values = values[order]
         self._starts = np.searchsorted(keys[order], np.arange(n + 1))

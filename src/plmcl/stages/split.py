@@ -64,8 +64,8 @@ def _warnings(manifest: Manifest, splits: pd.DataFrame, crossing: pd.DataFrame) 
     for name in splits["split"].unique():
         ids = splits.loc[splits["split"] == name, "image_id"]
         here = positions(manifest.labels["image_id"], ids) >= 0
-        held = manifest.labels.loc[here & (manifest.labels["value"] == 1), "label"]
-        absent = [label for label in manifest.label_names if label not in set(held)]
+        held = set(manifest.labels.loc[here & (manifest.labels["value"] == 1), "label"])
+        absent = [label for label in manifest.label_names if label not in held]
         if absent:
             yield f"{name}: no known positive of {len(absent)} labels: {first_five(absent)}"
     if len(crossing):
