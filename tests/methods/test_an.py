@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from plmcl.methods.an import AssumeNegative
-from plmcl.methods.base import Schedule
+from plmcl.methods.base import Batch, Context
 
 LOGITS = [[0.4, -1.2, 3.0], [-0.7, 0.0, 1.5]]
 TARGETS = [[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
@@ -12,14 +12,8 @@ OBSERVED = [[True, False, False], [False, True, True]]  # 1 ? ? / ? 1 0
 
 
 def loss(logits, targets, observed, smoothing: float) -> torch.Tensor:
-    return AssumeNegative(smoothing=smoothing).loss(
-        torch.as_tensor(logits),
-        torch.as_tensor(targets),
-        torch.as_tensor(observed),
-        {},
-        schedule=Schedule(0, 1),
-        positives_per_image=1.0,
-    )
+    batch = Batch(torch.as_tensor(logits), torch.as_tensor(targets), torch.as_tensor(observed))
+    return AssumeNegative(smoothing=smoothing).loss(batch, Context(0, 1, 0, 1e-3, 1.0))
 
 
 def oracle(logits: list[list[float]], smoothing: float) -> float:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,9 @@ from torch import Tensor
 
 from plmcl.methods import make_method, method_names
 from plmcl.methods.base import (
+    Batch,
+    Context,
     Method,
-    Schedule,
     State,
     cross_entropy,
     expected_positive_penalty,
@@ -18,38 +20,86 @@ from plmcl.methods.base import (
 from plmcl.params import load_params
 
 SECTIONS = load_params(Path(__file__).parents[2] / "params.yaml").methods
-EVERY_METHOD = pytest.mark.parametrize("name", method_names())
+CONTEXT = Context(epoch=2, epochs=5, step=7, learning_rate=1e-2, positives_per_image=1.5)
+
+# Of methods that do more than their section in params.yaml asks for.
+CHANGES = [
+    ("plmcl", {"warm_up": 1, "from_predictions": True, "bias_correction": True}),
+    ("em", {"apl_weight": 0.5, "apl_warmup": 1}),
+    ("ll", {"scheme": "reject", "rate": 0.1}),
+    ("ll", {"scheme": "permanent", "rate": 0.1}),
+    ("splc", {"change_epoch": 3}),
+    ("asl", {"negative_focus": 0.0, "clip": 0.0}),
+    ("asl", {"negative_focus": 0.5}),
+]
+CASES = [(name, {}) for name in method_names()] + CHANGES
+EVERY_METHOD = pytest.mark.parametrize(
+    ("name", "changes"),
+    CASES,
+    ids=["-".join([name, *map(str, changes.values())]) for name, changes in CASES],
+)
 
 
-def a_batch(name: str, dtype: torch.dtype = torch.float32) -> tuple[Method, list, State]:
-    """Six images, five labels; a third observed; pseudo labels that have already moved."""
-    method = make_method(name, SECTIONS)
+def a_batch(name: str, changes: dict, dtype: torch.dtype = torch.float32) -> tuple[Method, Batch]:
+    """Six images, five labels; a third observed; state that three epochs have already moved."""
+    method = make_method(name, {name: SECTIONS[name] | changes})
     generator = torch.Generator().manual_seed(7)
-    logits = (4 * torch.randn(6, 5, generator=generator)).to(dtype)
+
+    def some_logits(*shape: int) -> Tensor:
+        return (4 * torch.randn(*shape, generator=generator)).to(dtype)
+
     targets = (torch.rand(6, 5, generator=generator) < 0.4).float()
     observed = torch.rand(6, 5, generator=generator) < 0.35
-    labels = method.initial_state(targets, observed)
-    for _ in range(3):
-        labels = method.update(logits, targets, observed, labels)
-    return method, [logits, targets, observed], labels
-
-
-def loss_and_gradient(method: Method, batch: list, labels: State) -> tuple[Tensor, Tensor]:
-    logits = batch[0].clone().requires_grad_()
-    value = method.loss(
-        logits,
-        *batch[1:],
-        labels,
-        schedule=Schedule(epoch=2, epochs=5),
-        positives_per_image=1.5,
+    batch = Batch(
+        logits=some_logits(6, 5),
+        targets=targets,
+        observed=observed,
+        labels=initial_state(method, targets, observed),
+        strong=some_logits(6, 5) if method.needs_strong_view else None,
+        passes=some_logits(method.dropout_passes, 6, 5) if method.dropout_passes else None,
     )
+    for epoch in range(3):
+        # Two steps an epoch: a state may have missed some.
+        context = replace(CONTEXT, epoch=epoch, step=2 * epoch)
+        batch = replace(batch, labels=method.update(batch, context))
+        batch = replace(batch, labels=method.end_epoch(targets, observed, batch.labels, context))
+    return method, batch
+
+
+def initial_state(method: Method, targets: Tensor, observed: Tensor) -> State:
+    """It may draw from torch's own generator."""
+    torch.manual_seed(7)
+    return method.initial_state(targets, observed)
+
+
+def map_logits(batch: Batch, change) -> Batch:
+    """The batch with all of its logits changed."""
+    names = [name for name in ("logits", "strong", "passes") if getattr(batch, name) is not None]
+    return replace(batch, **{name: change(getattr(batch, name)) for name in names})
+
+
+def loss_and_gradients(method: Method, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+    """The loss, and its gradient for each tensor of logits that may carry one."""
+    batch = map_logits(batch, lambda logits: logits.clone().requires_grad_())
+    value = method.loss(batch, CONTEXT)
     value.backward()
-    assert logits.grad is not None
-    return value.detach(), logits.grad
+    assert batch.passes is None or batch.passes.grad is None
+    leaves = [batch.logits] if batch.strong is None else [batch.logits, batch.strong]
+    gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    assert len(gradients) == len(leaves)
+    return value.detach(), gradients
+
+
+def assert_same(one: State, other: State) -> None:
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        assert values.dtype == other[name].dtype == torch.float32
+        assert torch.equal(values, other[name])
 
 
 def test_phi_is_0_in_the_first_epoch_and_below_1_in_the_last() -> None:
-    assert [Schedule(epoch, 4).phi for epoch in range(4)] == [0, 0.25, 0.5, 0.75]
+    contexts = [replace(CONTEXT, epoch=epoch, epochs=4) for epoch in range(4)]
+    assert [context.phi for context in contexts] == [0, 0.25, 0.5, 0.75]
 
 
 def test_cross_entropy_equals_a_double_loop() -> None:
@@ -108,67 +158,118 @@ def test_expected_positive_penalty_has_the_scale_of_coco() -> None:
 @EVERY_METHOD
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_a_loss_is_an_fp32_scalar_and_finite_at_extreme_logits(
-    name: str, dtype: torch.dtype
+    name: str, changes: dict, dtype: torch.dtype
 ) -> None:
     """Case 40."""
-    method, batch, labels = a_batch(name)
-    batch[0] = torch.where(batch[0] > 0, 100.0, -100.0).to(dtype)
-    value, gradient = loss_and_gradient(method, batch, labels)
+    method, batch = a_batch(name, changes)
+    batch = map_logits(batch, lambda z: torch.where(z > 0, 100.0, -100.0).to(dtype))
+    value, gradients = loss_and_gradients(method, batch)
     assert value.shape == ()
     assert value.dtype == torch.float32
     assert value.isfinite()
-    assert gradient.isfinite().all()
-    for state in method.update(*batch, labels).values():
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    for state in method.update(batch, CONTEXT).values():
         assert state.isfinite().all()
 
 
 @EVERY_METHOD
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_logits_give_the_loss_of_their_own_values(
-    name: str, dtype: torch.dtype
+def test_half_precision_logits_give_the_loss_and_state_of_their_own_values(
+    name: str, changes: dict, dtype: torch.dtype
 ) -> None:
-    method, batch, labels = a_batch(name, dtype)
-    value, _ = loss_and_gradient(method, batch, labels)
-    batch[0] = batch[0].float()
-    assert value == loss_and_gradient(method, batch, labels)[0]
+    method, batch = a_batch(name, changes, dtype)
+    exact = map_logits(batch, Tensor.float)
+    assert loss_and_gradients(method, batch)[0] == loss_and_gradients(method, exact)[0]
+    assert_same(method.update(batch, CONTEXT), method.update(exact, CONTEXT))
 
 
 @EVERY_METHOD
-def test_autocast_changes_neither_loss_nor_state(name: str) -> None:
-    method, batch, labels = a_batch(name)
-    plain, plain_next = loss_and_gradient(method, batch, labels), method.update(*batch, labels)
+def test_autocast_changes_neither_loss_nor_state(name: str, changes: dict) -> None:
+    method, batch = a_batch(name, changes)
+    plain, plain_next = loss_and_gradients(method, batch), method.update(batch, CONTEXT)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast, cast_next = loss_and_gradient(method, batch, labels), method.update(*batch, labels)
+        cast, cast_next = loss_and_gradients(method, batch), method.update(batch, CONTEXT)
     assert plain[0] == cast[0]
-    assert torch.equal(plain[1], cast[1])
-    for key, state in plain_next.items():
-        assert state.dtype == cast_next[key].dtype == torch.float32
-        assert torch.equal(state, cast_next[key])
+    for one, other in zip(plain[1], cast[1], strict=True):
+        assert torch.equal(one, other)
+    assert_same(plain_next, cast_next)
 
 
 @EVERY_METHOD
-def test_targets_are_not_read_where_nothing_is_observed(name: str) -> None:
-    method, batch, labels = a_batch(name)
-    spoilt = [batch[0], torch.where(batch[2], batch[1], math.nan), batch[2]]
-    for clean, dirty in zip(
-        loss_and_gradient(method, batch, labels),
-        loss_and_gradient(method, spoilt, labels),
-        strict=True,
+def test_targets_are_not_read_where_nothing_is_observed(name: str, changes: dict) -> None:
+    method, batch = a_batch(name, changes)
+    spoilt = replace(batch, targets=torch.where(batch.observed, batch.targets, math.nan))
+    (value, gradients), (other_value, other_gradients) = (
+        loss_and_gradients(method, b) for b in (batch, spoilt)
+    )
+    assert value == other_value
+    for one, other in zip(gradients, other_gradients, strict=True):
+        assert torch.equal(one, other)
+    for state_of in (
+        lambda b: initial_state(method, b.targets, b.observed),
+        lambda b: method.update(b, CONTEXT),
+        lambda b: method.end_epoch(b.targets, b.observed, b.labels, CONTEXT),
     ):
-        assert torch.equal(clean, dirty)
-    for make in (lambda b: method.initial_state(*b[1:]), lambda b: method.update(*b, labels)):
-        for key, state in make(batch).items():
-            assert torch.equal(state, make(spoilt)[key])
+        assert_same(state_of(batch), state_of(spoilt))
 
 
 @EVERY_METHOD
-def test_update_leaves_its_arguments_alone_and_keeps_no_graph(name: str) -> None:
-    method, batch, labels = a_batch(name)
-    batch[0].requires_grad_()
-    before = {key: state.clone() for key, state in labels.items()}
-    after = method.update(*batch, labels)
+def test_a_state_is_one_fp32_tensor_a_name_with_rows_of_its_own(name: str, changes: dict) -> None:
+    method, batch = a_batch(name, changes)
+    start = initial_state(method, batch.targets, batch.observed)
+    assert start.keys() == batch.labels.keys()
+    for values in start.values():
+        assert values.dtype == torch.float32
+        assert values.shape in {(6, 5), (6, 1)}
+        assert values.isfinite().all()
+    # The store writes rows in place.
+    assert len({values.data_ptr() for values in start.values()}) == len(start)
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("called", ["update", "end_epoch"])
+def test_the_next_state_has_the_form_of_the_last_which_is_left_alone(
+    name: str, changes: dict, called: str
+) -> None:
+    method, batch = a_batch(name, changes)
+    batch = map_logits(batch, lambda logits: logits.requires_grad_())
+    before = {key: values.clone() for key, values in batch.labels.items()}
+    targets, observed = batch.targets.clone(), batch.observed.clone()
+    if called == "update":
+        after = method.update(batch, CONTEXT)
+    else:
+        after = method.end_epoch(batch.targets, batch.observed, batch.labels, CONTEXT)
+    assert torch.equal(batch.targets, targets)
+    assert torch.equal(batch.observed, observed)
+    assert_same(batch.labels, before)
     assert after.keys() == before.keys()
-    for key, state in labels.items():
-        assert torch.equal(state, before[key])
-        assert not after[key].requires_grad
-        assert after[key].shape == batch[0].shape
+    for key, values in after.items():
+        assert values.shape == before[key].shape
+        assert values.dtype == torch.float32
+        assert values.isfinite().all()
+        assert not values.requires_grad
+
+
+@EVERY_METHOD
+def test_heads_in_closed_form_are_finite_fp32_and_blind_to_what_is_not_observed(
+    name: str, changes: dict
+) -> None:
+    method, batch = a_batch(name, changes)
+    features = torch.randn(6, 7, generator=torch.Generator().manual_seed(7))
+    before = features.clone()
+    unknown = torch.where(batch.observed, batch.targets, math.nan)
+    heads, others = (
+        list(method.solve(features, [3, 4], Batch(torch.empty(0), targets, batch.observed), 1.5))
+        for targets in (batch.targets, unknown)
+    )
+    assert bool(heads) == method.solves
+    assert len({head.name for head in heads}) == len(heads)
+    for head, other in zip(heads, others, strict=True):
+        assert head.weight.shape == (5, 7)
+        assert head.bias.shape == (5,)
+        for values in (head.weight, head.bias):
+            assert values.dtype == torch.float32
+            assert values.isfinite().all()
+        assert torch.equal(head.weight, other.weight)
+        assert torch.equal(head.bias, other.bias)
+    assert torch.equal(features, before)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from plmcl.methods.base import Schedule
+from plmcl.methods.base import Batch, Context
 from plmcl.methods.bce import BinaryCrossEntropy
 
 LOGITS = [[0.4, -1.2, 3.0], [-0.7, 0.0, 1.5]]
@@ -13,14 +13,8 @@ OBSERVED = [[True, True, False], [False, True, True]]
 
 
 def loss(logits, targets, observed, smoothing: float) -> torch.Tensor:
-    return BinaryCrossEntropy(smoothing=smoothing).loss(
-        torch.as_tensor(logits),
-        torch.as_tensor(targets),
-        torch.as_tensor(observed),
-        {},
-        schedule=Schedule(0, 1),
-        positives_per_image=1.0,
-    )
+    batch = Batch(torch.as_tensor(logits), torch.as_tensor(targets), torch.as_tensor(observed))
+    return BinaryCrossEntropy(smoothing=smoothing).loss(batch, Context(0, 1, 0, 1e-3, 1.0))
 
 
 def oracle(logits: list[list[float]], smoothing: float) -> float:

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from plmcl.methods.base import Schedule
+from plmcl.methods.base import Batch, Context
 from plmcl.methods.epr import ExpectedPositive
 
 LOGITS = [[0.4, -1.2, 3.0], [-0.7, 0.0, 1.5]]
@@ -12,14 +12,8 @@ OBSERVED = [[True, True, False], [False, False, False]]  # 1 0 ? / ? ? ?
 
 
 def loss(logits, targets, observed, *, weight: float, k: float) -> torch.Tensor:
-    return ExpectedPositive(weight=weight).loss(
-        torch.as_tensor(logits),
-        torch.as_tensor(targets),
-        torch.as_tensor(observed),
-        {},
-        schedule=Schedule(0, 1),
-        positives_per_image=k,
-    )
+    batch = Batch(torch.as_tensor(logits), torch.as_tensor(targets), torch.as_tensor(observed))
+    return ExpectedPositive(weight=weight).loss(batch, Context(0, 1, 0, 1e-3, k))
 
 
 def oracle(logits: list[list[float]], *, weight: float, k: float) -> float:

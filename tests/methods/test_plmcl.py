@@ -1,11 +1,13 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from plmcl.methods.base import Schedule, expected_positive_penalty
+from plmcl.methods.base import Batch, Context, State, expected_positive_penalty
+from plmcl.methods.epr import ExpectedPositive
 from plmcl.methods.plmcl import Plmcl, curriculum_weight, self_guided_factor
 
 LOG3 = math.log(3)
@@ -19,6 +21,9 @@ TARGETS = [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 OBSERVED = [[True, False, False], [False, False, False]]
 LATENT = [[OBSERVED_LATENT, 0.0, LOG3], [0.0, -LOG3, 0.0]]
 
+# phi = 1/2, k = 1.
+CONTEXT = Context(epoch=2, epochs=4, step=0, learning_rate=1e-3, positives_per_image=1.0)
+
 
 def make(**changes: object) -> Plmcl:
     fields: dict[str, object] = {
@@ -27,10 +32,14 @@ def make(**changes: object) -> Plmcl:
         "sharpness": 4.0,
         "order": 2.0,
         "unobserved_weight": 0.6,
+        "curriculum": True,
         "regulariser_weight": 1.0,
         "cs_order": "prediction_as_target",
         "cs_mean": False,
         "unobserved_order": "pseudo_label_as_target",
+        "warm_up": 0,
+        "from_predictions": False,
+        "bias_correction": False,
     }
     return Plmcl.model_validate(fields | changes)
 
@@ -44,9 +53,12 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def loss(method: Plmcl, logits: Tensor, *, phi: float = 0.5, k: float = 1.0) -> Tensor:
-    _, targets, observed = batch()
-    schedule = Schedule(round(4 * phi), 4)
-    return method.loss(logits, targets, observed, state(), schedule=schedule, positives_per_image=k)
+    context = replace(CONTEXT, epoch=round(4 * phi), positives_per_image=k)
+    return method.loss(Batch(logits, *batch()[1:], state()), context)
+
+
+def update(method: Plmcl, *batch: Tensor | State) -> State:
+    return method.update(Batch(*batch), CONTEXT)
 
 
 def sigmoid(x: float) -> float:
@@ -151,12 +163,12 @@ def test_two_visits_of_the_hand_worked_table() -> None:
     near = 10 / math.e
     first = [[OBSERVED_LATENT, 0.75, LOG3 - 0.15 * near], [0.75, -LOG3 + 0.075 * near, 0.0]]
     velocity = [[0.0, -0.075, 0.15], [-0.075, -0.075, 0.0]]
-    after = make().update(*batch(), state())
+    after = update(make(), *batch(), state())
     torch.testing.assert_close(after["latent"], torch.tensor(first))
     torch.testing.assert_close(after["velocity"], torch.tensor(velocity))
     # The second visit, entry (0, 1): y = sigmoid(.75) = .6791787, y - p = -.0708213,
     # m = .7 * -.075 + .3 * -.0708213 = -.0737464; c = .3583574, psi = 10 exp(-4 c^2) = 5.9830
-    after = make().update(*batch(), after)
+    after = update(make(), *batch(), after)
     assert float(after["velocity"][0, 1]) == pytest.approx(-0.0737464, abs=1e-6)
     assert float(after["latent"][0, 1]) == pytest.approx(0.75 + 5.98297 * 0.0737464, abs=1e-5)
     # Entry (1, 2) stands at its minimum, and nothing pushes it.
@@ -165,7 +177,7 @@ def test_two_visits_of_the_hand_worked_table() -> None:
 
 def test_momentum_carries_on_where_the_gradient_is_0() -> None:
     labels = {"latent": torch.zeros(2, 3), "velocity": torch.full((2, 3), -0.1)}
-    after = make().update(torch.zeros(2, 3), *batch()[1:], labels)
+    after = update(make(), torch.zeros(2, 3), *batch()[1:], labels)
     assert float(after["velocity"][1, 2]) == pytest.approx(-0.07, abs=1e-7)
     assert float(after["latent"][1, 2]) == pytest.approx(0.7, abs=1e-6)
 
@@ -177,7 +189,7 @@ def test_the_step_follows_the_gradient_of_eq_1_in_either_order(
     # Without momentum and psi the step is alpha times the gradient.
     method = make(cs_order=order, momentum=0.0, sharpness=0.0, alpha=2.0)
     expected = numeric_gradient(lambda table: consistency_loss(table, method), LATENT[:1])[0]
-    after = method.update(*batch(), state())
+    after = update(method, *batch(), state())
     step = (torch.tensor(LATENT[0]) - after["latent"][0]) / 2
     assert step[1:].tolist() == pytest.approx(expected[1:], abs=1e-6)
     assert step[0] == 0
@@ -185,8 +197,8 @@ def test_the_step_follows_the_gradient_of_eq_1_in_either_order(
 
 @pytest.mark.parametrize("order", ["prediction_as_target", "pseudo_label_as_target"])
 def test_cs_mean_divides_the_gradient_by_the_number_of_labels(order: str) -> None:
-    literal = make(cs_order=order, cs_mean=True, alpha=30.0).update(*batch(), state())
-    default = make(cs_order=order, cs_mean=False, alpha=10.0).update(*batch(), state())
+    literal = update(make(cs_order=order, cs_mean=True, alpha=30.0), *batch(), state())
+    default = update(make(cs_order=order, cs_mean=False, alpha=10.0), *batch(), state())
     torch.testing.assert_close(literal["latent"], default["latent"])
     torch.testing.assert_close(3 * literal["velocity"], default["velocity"])
 
@@ -195,13 +207,14 @@ def test_the_other_order_has_no_rest_at_the_prediction_and_polarises() -> None:
     logits = torch.tensor([[0.4, -0.4, 0.0]])
     nothing = torch.zeros(1, 3)
     method = make(cs_order="pseudo_label_as_target", sharpness=0.0)
-    labels = dict(method.initial_state(nothing, nothing.bool()))
+    labels = method.initial_state(nothing, nothing.bool())
     for _ in range(300):
-        labels = dict(method.update(logits, nothing, nothing.bool(), labels))
+        labels = update(method, logits, nothing, nothing.bool(), labels)
     assert labels["latent"].sigmoid().tolist() == [pytest.approx([1, 0, 0.5], abs=1e-2)]
 
 
-# Final pseudo label after 10 and 30 visits at a constant prediction, from 0.5 (docs/methods.md).
+# Final pseudo label after 10 and 30 visits at a constant prediction, from 0.5; those after 10
+# are in docs/methods-plmcl.md.
 PREDICTIONS = [0.02, 0.1, 0.3, 0.6, 0.9]
 VISITS_TABLE = {
     1 / 80: ([0.488, 0.490, 0.495, 0.502, 0.510], [0.460, 0.467, 0.483, 0.508, 0.533]),
@@ -218,7 +231,7 @@ def visit(method: Plmcl, logits: Tensor, visits: int) -> list[float]:
     nothing = torch.zeros_like(logits)
     labels = method.initial_state(nothing, nothing.bool())
     for _ in range(visits):
-        labels = method.update(logits, nothing, nothing.bool(), labels)
+        labels = update(method, logits, nothing, nothing.bool(), labels)
     return [round(value, 3) for value in labels["latent"].sigmoid()[0].tolist()]
 
 
@@ -241,7 +254,7 @@ def test_alpha_0_freezes_the_pseudo_labels() -> None:
     logits, targets, observed = batch()
     labels = method.initial_state(targets, observed)
     for _ in range(3):
-        labels = method.update(logits, targets, observed, labels)
+        labels = update(method, logits, targets, observed, labels)
     assert torch.equal(labels["latent"], method.initial_state(targets, observed)["latent"])
 
 
@@ -253,7 +266,7 @@ def test_observed_entries_never_move() -> None:
     start = labels = method.initial_state(targets, observed)
     for _ in range(20):
         logits = 5 * torch.randn(8, 6, generator=generator)
-        labels = method.update(logits, targets, observed, labels)
+        labels = update(method, logits, targets, observed, labels)
         assert torch.equal(labels["latent"][observed], start["latent"][observed])
         assert (labels["velocity"][observed] == 0).all()
     assert (labels["latent"][~observed] != 0).all()
@@ -262,10 +275,10 @@ def test_observed_entries_never_move() -> None:
 def test_an_entry_that_was_labeled_meanwhile_takes_its_label() -> None:
     logits, targets, observed = batch()
     method = make()
-    labels = method.update(logits, targets, observed, state())
+    labels = update(method, logits, targets, observed, state())
     observed[1, 0] = observed[0, 1] = True
     targets[0, 1] = 1.0
-    after = method.update(logits, targets, observed, labels)
+    after = update(method, logits, targets, observed, labels)
     assert after["latent"][1, 0].sigmoid() == pytest.approx(0.005, abs=1e-6)
     assert after["latent"][0, 1].sigmoid() == pytest.approx(0.995, abs=1e-6)
     assert after["velocity"][1, 0] == after["velocity"][0, 1] == 0
@@ -310,7 +323,7 @@ def test_it_is_the_double_loop_and_its_finite_differences(
     ],
 )
 def test_the_pull_on_an_unobserved_logit_in_either_order(order: str, per_entry) -> None:
-    """docs/methods.md: yhat - y_u read as usual, -yhat (1 - yhat) logit(y_u) read literally."""
+    """yhat - y_u read as usual, -yhat (1 - yhat) logit(y_u) literally: docs/methods-plmcl.md."""
     method = make(unobserved_order=order, regulariser_weight=0.0)
     logits = torch.tensor(LOGITS, requires_grad=True)
     loss(method, logits).backward()
@@ -328,9 +341,7 @@ def test_undecided_pseudo_labels_are_silent_in_the_first_epoch() -> None:
     logits.requires_grad_()
     method = make(regulariser_weight=0.0)
     start = method.initial_state(targets, observed)
-    value = method.loss(
-        logits, targets, observed, start, schedule=Schedule(0, 10), positives_per_image=1.0
-    )
+    value = method.loss(Batch(logits, targets, observed, start), replace(CONTEXT, epoch=0))
     value.backward()
     assert float(value.detach()) == pytest.approx(math.log(2) / 6, rel=1e-6)
     assert logits.grad is not None
@@ -340,12 +351,11 @@ def test_undecided_pseudo_labels_are_silent_in_the_first_epoch() -> None:
 def test_the_loss_reads_the_pseudo_labels_from_before_the_update() -> None:
     logits, targets, observed = batch()
     method = make()
-    arguments = {"schedule": Schedule(2, 4), "positives_per_image": 1.0}
     old = state()
-    before = method.loss(logits, targets, observed, old, **arguments)
-    new = method.update(logits, targets, observed, old)
-    assert method.loss(logits, targets, observed, old, **arguments) == before
-    assert method.loss(logits, targets, observed, new, **arguments) != before
+    before = method.loss(Batch(logits, targets, observed, old), CONTEXT)
+    new = update(method, logits, targets, observed, old)
+    assert method.loss(Batch(logits, targets, observed, old), CONTEXT) == before
+    assert method.loss(Batch(logits, targets, observed, new), CONTEXT) != before
 
 
 @pytest.mark.parametrize("order", ["pseudo_label_as_target", "prediction_as_target"])
@@ -356,17 +366,79 @@ def test_at_100_percent_known_it_is_bce_plus_the_regulariser(order: str) -> None
     targets = (torch.rand(8, 20, generator=generator) < 0.3).float()
     observed = torch.ones(8, 20, dtype=torch.bool)
     method = make(unobserved_order=order)
-    value = method.loss(
-        logits,
-        targets,
-        observed,
-        method.initial_state(targets, observed),
-        schedule=Schedule(3, 4),
-        positives_per_image=6.0,
-    )
+    known = Batch(logits, targets, observed, method.initial_state(targets, observed))
+    value = method.loss(known, replace(CONTEXT, epoch=3, positives_per_image=6.0))
     expected = functional.binary_cross_entropy_with_logits(logits, targets)
     torch.testing.assert_close(value, expected + expected_positive_penalty(logits, 6.0))
 
 
 def test_it_needs_no_observed_negatives() -> None:
     assert not make().needs_negatives
+
+
+def at(epoch):
+    return Context(epoch=epoch, epochs=10, step=0, learning_rate=1e-3, positives_per_image=1.5)
+
+
+def warm_batch(method):
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(4, 3, generator=generator)
+    observed = torch.rand(4, 3, generator=generator) < 0.3
+    targets = observed.float()
+    return Batch(logits, targets, observed, method.initial_state(targets, observed))
+
+
+def test_while_it_warms_up_it_is_epr_and_the_labels_stand_still():
+    method = make(warm_up=2)
+    batch = warm_batch(method)
+    for epoch in (0, 1):
+        assert method.loss(batch, at(epoch)) == ExpectedPositive(weight=1.0).loss(batch, at(epoch))
+        assert method.update(batch, at(epoch)) == batch.labels
+
+
+@pytest.mark.parametrize("warm_up", [0, 2])
+def test_afterwards_it_is_the_papers_method(warm_up):
+    method, paper = make(warm_up=warm_up), make()
+    batch = warm_batch(method)
+    assert method.loss(batch, at(warm_up)) == paper.loss(batch, at(warm_up))
+    after, expected = method.update(batch, at(warm_up)), paper.update(batch, at(warm_up))
+    for name, values in expected.items():
+        assert torch.equal(after[name], values)
+
+
+def test_pseudo_labels_start_where_the_network_stands_and_are_cut_at_an_observed_ones_height():
+    method = make(warm_up=2, from_predictions=True)
+    logits = torch.tensor([[0.5, -9.0, 2.0]])
+    observed = torch.tensor([[False, False, True]])
+    targets = observed.float()
+    batch = Batch(logits, targets, observed, method.initial_state(targets, observed))
+    after = method.update(batch, at(2))
+    assert after["latent"][0, :2].tolist() == pytest.approx([0.5, -math.log(199)])
+    assert float(after["latent"][0, 2]) == pytest.approx(math.log(199))
+    assert (after["velocity"] == 0).all()
+    # From then on as in the paper: y = sigmoid(.5), p = sigmoid(2): m = .3 (y - p), y - psi m.
+    moved = Batch(torch.tensor([[2.0, -9.0, 2.0]]), targets, observed, after)
+    y, p = 1 / (1 + math.exp(-0.5)), 1 / (1 + math.exp(-2))
+    psi = 10 * math.exp(-4 * (2 * y - 1) ** 2)
+    later = method.update(moved, at(3))
+    assert float(later["latent"][0, 0]) == pytest.approx(0.5 - psi * 0.3 * (y - p), rel=1e-5)
+
+
+def test_bias_correction_makes_the_first_step_whole_and_fades():
+    plain, corrected = make(warm_up=2), make(warm_up=2, bias_correction=True)
+    batch = warm_batch(plain)
+    for epoch, factor in ((2, 1 / 0.3), (3, 1 / (1 - 0.49)), (9, 1 / (1 - 0.7**8))):
+        steps = [method.update(batch, at(epoch))["latent"] for method in (plain, corrected)]
+        moved = [step - batch.labels["latent"] for step in steps]
+        torch.testing.assert_close(moved[1], factor * moved[0])
+
+
+def test_without_the_curriculum_every_unobserved_entry_weighs_beta_2():
+    """Constant 0.6 where xi would be 0: at phi = 0 and an undecided pseudo label."""
+    logits = torch.zeros(1, 1)
+    nothing = torch.zeros(1, 1)
+    for curriculum, weight in ((True, 0.0), (False, 0.6)):
+        method = make(curriculum=curriculum, regulariser_weight=0.0)
+        labels = method.initial_state(nothing, nothing.bool())
+        value = method.loss(Batch(logits, nothing, nothing.bool(), labels), at(0))
+        assert float(value) == pytest.approx(weight * math.log(2))

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from plmcl.methods.base import Method, Schedule, State, cross_entropy, smooth
+from plmcl.methods.base import Batch, Context, Method, cross_entropy, smooth
 
 
 class AssumeNegative(Method):
@@ -18,19 +18,10 @@ class AssumeNegative(Method):
 
     smoothing: Annotated[float, Field(ge=0, lt=0.5)]
 
-    def loss(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        observed: Tensor,
-        labels: State,
-        *,
-        schedule: Schedule,
-        positives_per_image: float,
-    ) -> Tensor:
+    def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
-        assumed = torch.where(observed, targets.float(), 0.0)
-        return cross_entropy(logits, smooth(assumed, self.smoothing)).mean()
+        assumed = torch.where(batch.observed, batch.targets.float(), 0.0)
+        return cross_entropy(batch.logits, smooth(assumed, self.smoothing)).mean()
 
 
 METHOD = AssumeNegative

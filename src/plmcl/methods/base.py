@@ -1,12 +1,12 @@
 """The contract between a method and the loop, and the pieces that several losses share.
 
-A method is not the model: it maps (logits, targets, observed, labels) to a loss, and may keep
-state for each training image. It knows neither ranks, files, MLflow nor DVC.
+A method is not the model: it maps a batch's logits and what is known of its labels to a loss, and
+may keep state for each training image. It knows neither ranks, files, MLflow nor DVC.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -14,21 +14,50 @@ from torch.nn import functional
 
 from plmcl.params import Section
 
-# Rows of a method's per-image state: one (B, L) float tensor for each name.
+# Rows of a method's per-image state: one float tensor (B, L), or (B, 1), for each name.
 State = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """Where training stands, over all of its phases.
+class Batch:
+    """The images of one step as a method sees them; every tensor is (B, L) unless it says other.
+
+    Attributes:
+        logits: Of the network, before the sigmoid, in any float precision.
+        targets: Float in {0, 1}; meaningful only where `observed`.
+        observed: Bool, where `targets` is known.
+        labels: The state of these images, from before this step.
+        strong: Logits of a strongly augmented view of the same images, with gradient; None unless
+            `Method.needs_strong_view`.
+        passes: (P, B, L) logits of further passes with dropout, without gradient; None unless
+            `Method.dropout_passes`.
+    """
+
+    logits: Tensor
+    targets: Tensor
+    observed: Tensor
+    labels: State = field(default_factory=dict)
+    strong: Tensor | None = None
+    passes: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a method knows beside the batch: where training stands, over all of its phases.
 
     Attributes:
         epoch: Epochs done, from 0.
         epochs: Epochs of all phases together.
+        step: Steps of the optimizer done, from 0.
+        learning_rate: Of the network's optimizer in this phase.
+        positives_per_image: k, the expected number of positive labels of an image.
     """
 
     epoch: int
     epochs: int
+    step: int
+    learning_rate: float
+    positives_per_image: float
 
     @property
     def phi(self) -> float:
@@ -36,46 +65,92 @@ class Schedule:
         return self.epoch / self.epochs
 
 
-class Method(Section, ABC):
-    """A training method; its fields are its section of params.yaml.
+@dataclass(frozen=True)
+class Head:
+    """A linear head in closed form.
 
-    Every argument named below has shape (B, L): `logits` in any float precision, `targets` float
-    in {0, 1} and meaningful only where `observed` (bool) is true.
+    Attributes:
+        weight: (L, D).
+        bias: (L,).
+        name: Which of a method's candidates it is, for people.
     """
+
+    weight: Tensor
+    bias: Tensor
+    name: str
+
+
+class Method(Section, ABC):
+    """A training method; its fields are its section of params.yaml."""
 
     @property
     def needs_negatives(self) -> bool:
         """Whether training without any observed negative is meaningless for this method."""
         return False
 
+    @property
+    def needs_strong_view(self) -> bool:
+        """Whether each image must also be seen strongly augmented; doubles a step's cost."""
+        return False
+
+    @property
+    def dropout_passes(self) -> int:
+        """How many further passes through the head, with dropout, a step needs."""
+        return 0
+
+    @property
+    def dropout(self) -> float:
+        """Probability that a feature is dropped before the head while training."""
+        return 0.0
+
+    def solve(
+        self, features: Tensor, parts: Sequence[int], batch: Batch, positives_per_image: float
+    ) -> Iterator[Head]:
+        """Heads on frozen features in closed form; the best on validation is where training starts.
+
+        A method that yields none starts from random weights, and its head learns by gradients.
+
+        Args:
+            features: (N, D), of all training images, as the head's weights meet them.
+            parts: Widths of the parts that D is made of.
+            batch: All N training images; its logits are empty.
+            positives_per_image: k.
+        """
+        yield from ()
+
+    @property
+    def solves(self) -> bool:
+        """Whether `solve` yields heads."""
+        return False
+
     def initial_state(self, targets: Tensor, observed: Tensor) -> State:
-        """State of images that the method has not seen; empty for a method that keeps none."""
+        """State of images that the method has not seen; empty for a method that keeps none.
+
+        Args:
+            targets: (N, L) as in `Batch`.
+            observed: (N, L) as in `Batch`.
+        """
         return {}
 
     @abstractmethod
-    def loss(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        observed: Tensor,
-        labels: State,
-        *,
-        schedule: Schedule,
-        positives_per_image: float,
-    ) -> Tensor:
-        """Scalar loss in fp32: a mean over B*L entries, plus regularisers.
+    def loss(self, batch: Batch, context: Context) -> Tensor:
+        """Scalar loss in fp32: a mean over B*L entries, plus regularisers."""
+
+    def update(self, batch: Batch, context: Context) -> State:
+        """The next state of the images just seen; the logits carry no gradient."""
+        return batch.labels
+
+    def end_epoch(
+        self, targets: Tensor, observed: Tensor, labels: State, context: Context
+    ) -> State:
+        """The state of all N images after an epoch, given what `update` left.
 
         Args:
-            logits: Of the network, before the sigmoid.
-            targets: Known labels.
-            observed: Where `targets` is known.
-            labels: The state of these images *before* `update`.
-            schedule: Where training stands.
-            positives_per_image: k, the expected number of positive labels of an image.
+            targets: (N, L) as in `Batch`.
+            observed: (N, L) as in `Batch`.
+            labels: (N, L) each.
+            context: Of the epoch that ends.
         """
-
-    def update(self, logits: Tensor, targets: Tensor, observed: Tensor, labels: State) -> State:
-        """The next state of the images just seen; `logits` carry no gradient."""
         return labels
 
 

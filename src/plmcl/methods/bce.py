@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from plmcl.methods.base import Method, Schedule, State, observed_cross_entropy, smooth
+from plmcl.methods.base import Batch, Context, Method, observed_cross_entropy, smooth
 
 
 class BinaryCrossEntropy(Method):
@@ -22,18 +22,10 @@ class BinaryCrossEntropy(Method):
         """True: from positives alone the optimum is to predict every label always."""
         return True
 
-    def loss(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        observed: Tensor,
-        labels: State,
-        *,
-        schedule: Schedule,
-        positives_per_image: float,
-    ) -> Tensor:
+    def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
-        return observed_cross_entropy(logits, smooth(targets, self.smoothing), observed).mean()
+        targets = smooth(batch.targets, self.smoothing)
+        return observed_cross_entropy(batch.logits, targets, batch.observed).mean()
 
 
 METHOD = BinaryCrossEntropy

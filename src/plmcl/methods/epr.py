@@ -6,9 +6,9 @@ from pydantic import Field
 from torch import Tensor
 
 from plmcl.methods.base import (
+    Batch,
+    Context,
     Method,
-    Schedule,
-    State,
     expected_positive_penalty,
     observed_cross_entropy,
 )
@@ -25,19 +25,11 @@ class ExpectedPositive(Method):
 
     weight: Annotated[float, Field(ge=0)]
 
-    def loss(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        observed: Tensor,
-        labels: State,
-        *,
-        schedule: Schedule,
-        positives_per_image: float,
-    ) -> Tensor:
+    def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
-        known = observed_cross_entropy(logits, targets, observed).mean()
-        return known + self.weight * expected_positive_penalty(logits, positives_per_image)
+        known = observed_cross_entropy(batch.logits, batch.targets, batch.observed).mean()
+        penalty = expected_positive_penalty(batch.logits, context.positives_per_image)
+        return known + self.weight * penalty
 
 
 METHOD = ExpectedPositive

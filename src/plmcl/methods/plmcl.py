@@ -12,8 +12,9 @@ from pydantic import Field
 from torch import Tensor
 
 from plmcl.methods.base import (
+    Batch,
+    Context,
     Method,
-    Schedule,
     State,
     cross_entropy,
     expected_positive_penalty,
@@ -22,7 +23,7 @@ from plmcl.methods.base import (
 
 Order = Literal["prediction_as_target", "pseudo_label_as_target"]
 
-# logit(0.995): Cole et al.'s finite stand-in for an observed label. Nothing reads it but the eye.
+# logit(0.995): Cole et al.'s finite stand-in for an observed label, and the farthest start.
 OBSERVED_LATENT = math.log(0.995 / 0.005)
 
 
@@ -70,11 +71,19 @@ class Plmcl(Method):
         sharpness: lambda, eq. 3.
         order: n, eq. 3.
         unobserved_weight: beta_2, eq. 8.
+        curriculum: Whether xi weighs unobserved entries (eq. 8); else beta_2 does, always.
         regulariser_weight: Of R_k, which eq. 6 calls "the regularizer" of Cole et al.
         cs_order: Which argument of L_cs (eq. 1) is the fixed target. The prediction, as the paper
             defines L: pseudo labels approach it. The pseudo label: they run to 0 or 1 instead.
         cs_mean: Whether the pseudo labels' gradient keeps eq. 1's literal 1/L, which makes the
             step depend on the number of labels.
+        warm_up: Ours, 0 in the paper: epochs without pseudo labels, on L_obs alone, which is EPR's
+            loss. The paper's pseudo labels begin at 0.5 and follow a network that has seen nothing,
+            for much of a short training.
+        from_predictions: Ours, false in the paper: whether pseudo labels start at the first
+            prediction after the warm-up, and not at 0.5.
+        bias_correction: Ours, false in the paper: whether the momentum is divided by
+            1 - beta_1^t at its t-th step, as Adam's is; else it counts for 1 - beta_1 at the first.
         unobserved_order: Which argument of L_unobs (eq. 7) is the fixed target. The pseudo label,
             as the text describes; or the prediction, as the formula is printed.
     """
@@ -84,62 +93,75 @@ class Plmcl(Method):
     sharpness: Annotated[float, Field(ge=0)]
     order: Annotated[float, Field(gt=0)]
     unobserved_weight: Annotated[float, Field(ge=0)]
+    curriculum: bool
     regulariser_weight: Annotated[float, Field(ge=0)]
     cs_order: Order
     cs_mean: bool
     unobserved_order: Order
+    warm_up: Annotated[int, Field(ge=0)]
+    from_predictions: bool
+    bias_correction: bool
 
     def initial_state(self, targets: Tensor, observed: Tensor) -> State:
         """Undecided (0.5) and at rest; observed entries at 0.995 or 0.005."""
         latent = torch.where(observed, (2 * targets.float() - 1) * OBSERVED_LATENT, 0.0)
         return {"latent": latent, "velocity": torch.zeros_like(latent)}
 
-    def loss(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        observed: Tensor,
-        labels: State,
-        *,
-        schedule: Schedule,
-        positives_per_image: float,
-    ) -> Tensor:
+    def loss(self, batch: Batch, context: Context) -> Tensor:
         """Eq. 6 with the pseudo labels from before `update`, as in Algorithm 1."""
-        latent = labels["latent"].float()
+        latent = batch.labels["latent"].float()
         pseudo_labels = torch.sigmoid(latent)
         if self.unobserved_order == "pseudo_label_as_target":
-            unobserved = cross_entropy(logits, pseudo_labels)
+            unobserved = cross_entropy(batch.logits, pseudo_labels)
         else:
-            unobserved = cross_entropy(latent, torch.sigmoid(logits.float()))
-        weight = curriculum_weight(
-            pseudo_labels, schedule.phi, unobserved_weight=self.unobserved_weight
-        )
-        known = observed_cross_entropy(logits, targets, observed)
-        entries = torch.where(observed, known, weight * unobserved)
-        penalty = expected_positive_penalty(logits, positives_per_image)
+            unobserved = cross_entropy(latent, torch.sigmoid(batch.logits.float()))
+        weight: Tensor | float = self.unobserved_weight
+        if self.curriculum:
+            weight = curriculum_weight(
+                pseudo_labels, context.phi, unobserved_weight=self.unobserved_weight
+            )
+        if context.epoch < self.warm_up:
+            weight = 0.0
+        known = observed_cross_entropy(batch.logits, batch.targets, batch.observed)
+        entries = torch.where(batch.observed, known, weight * unobserved)
+        penalty = expected_positive_penalty(batch.logits, context.positives_per_image)
         return entries.mean() + self.regulariser_weight * penalty
 
     @torch.no_grad()
-    def update(self, logits: Tensor, targets: Tensor, observed: Tensor, labels: State) -> State:
+    def update(self, batch: Batch, context: Context) -> State:
         """Eqs. 2 and 4: one step of the unobserved pseudo labels; observed ones stand still."""
-        latent = labels["latent"].float()
+        if context.epoch < self.warm_up:
+            return batch.labels
+        latent = batch.labels["latent"].float()
         pseudo_labels = torch.sigmoid(latent)
         if self.cs_order == "prediction_as_target":
-            gradient = pseudo_labels - torch.sigmoid(logits.float())
+            gradient = pseudo_labels - torch.sigmoid(batch.logits.float())
         else:
             # The logit of the prediction is the network's own output: exact and finite.
-            gradient = -pseudo_labels * (1 - pseudo_labels) * logits.float()
+            gradient = -pseudo_labels * (1 - pseudo_labels) * batch.logits.float()
         if self.cs_mean:
-            gradient = gradient / logits.shape[1]
-        velocity = self.momentum * labels["velocity"].float() + (1 - self.momentum) * gradient
+            gradient = gradient / latent.shape[1]
+        velocity = self.momentum * batch.labels["velocity"].float() + (1 - self.momentum) * gradient
+        step = velocity
+        if self.bias_correction:
+            steps = context.epoch - self.warm_up + (0 if self.from_predictions else 1)
+            step = velocity / (1 - self.momentum ** max(1, steps))
         factor = self_guided_factor(
             pseudo_labels, alpha=self.alpha, sharpness=self.sharpness, order=self.order
         )
+        moved = {"latent": latent - factor * step, "velocity": velocity}
+        if self.from_predictions:
+            # Undecided and at rest: also of an image that arrived later, or after a return to
+            # weights from before the end of the warm-up.
+            fresh = (latent == 0) & (batch.labels["velocity"] == 0)
+            start = batch.logits.float().clamp(-OBSERVED_LATENT, OBSERVED_LATENT)
+            moved["latent"] = torch.where(fresh, start, moved["latent"])
+            moved["velocity"] = torch.where(fresh, 0.0, moved["velocity"])
         # Also for an entry that was unobserved at the last visit and has been labeled since.
-        frozen = self.initial_state(targets, observed)
+        frozen = self.initial_state(batch.targets, batch.observed)
         return {
-            "latent": torch.where(observed, frozen["latent"], latent - factor * velocity),
-            "velocity": torch.where(observed, frozen["velocity"], velocity),
+            name: torch.where(batch.observed, frozen[name], values)
+            for name, values in moved.items()
         }
 
 
