@@ -22,11 +22,24 @@ SMALL = {
         "clutter": 2,
     },
     "image.size": 32,
-    "model": {"backbone": "test_efficientnet", "weights": "none"},
+    "model": {
+        "backbone": "test_efficientnet",
+        "weights": "none",
+        "pooling": "mean",
+        "head": "linear",
+    },
     "train.mode": "linear_init",
     "train.threads": 1,
-    "train.linear": {"epochs": 3, "batch_size": 8, "learning_rate": 1e-2},
-    "train.fine_tune": {"epochs": 1, "batch_size": 8, "learning_rate": 1e-3},
+    "train.linear": {"epochs": 3, "batch_size": 8, "learning_rate": 1e-2, "views": 2},
+    "train.fine_tune": {
+        "epochs": 1,
+        "batch_size": 8,
+        "learning_rate": 1e-3,
+        "head_rate": 1.0,
+        "batch_norm": "train",
+        "augmentation": "flip",
+        "ema_decay": 0.0,
+    },
 }
 
 

@@ -11,6 +11,9 @@ from PIL import Image
 from project import ROOT, edit_params, environment, make_project, run_command
 from ruamel.yaml import YAML
 
+from plmcl.methods import method_names
+from plmcl.run_record import RunRecord
+
 pytestmark = pytest.mark.slow
 
 
@@ -135,7 +138,7 @@ def test_an_unknown_method(photos, tmp_path):
     done = plmcl("fit", photos, "--labels", photos / "labels.csv", "--out", tmp_path / "out",
                  "--method", "plmlc")  # fmt: skip
     assert done.returncode == 2
-    assert "methods.plmlc: unknown method; known: an, bce, epr, plmcl" in done.stderr
+    assert f"methods.plmlc: unknown method; known: {', '.join(method_names())}" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -186,6 +189,43 @@ def test_a_label_list_that_changed_since_training(small):
         "the label list changed since training",
         "train again",
     )
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder with reports/runs of two runs."""
+    for name, weight, figure in (("fspl-an", None, 0.5), ("fspl-epr", 2.0, 0.625)):
+        folder = tmp_path / "reports/runs" / name
+        folder.mkdir(parents=True)
+        params = {"seed": 0} if weight is None else {"seed": 0, "methods.epr.weight": weight}
+        RunRecord(name=name, experiment="x", params=params, tags={"torch": "2"}).write(
+            folder / "run.json"
+        )
+        (folder / "metrics.json").write_text(json.dumps({"mAP": figure, "labels": 5}))
+    return tmp_path
+
+
+def test_diff_prints_what_differs_between_two_runs_in_columns(runs):
+    done = plmcl("diff", "fspl-an", "reports/runs/fspl-epr", cwd=runs)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "                    fspl-an  reports/runs/fspl-epr\n"
+        "methods.epr.weight  (none)   2.0\n"
+        "test/mAP            0.5      0.625\n"
+    )
+
+
+def test_diff_says_that_nothing_differs(runs):
+    done = plmcl("diff", "fspl-an", runs / "reports/runs/fspl-an", cwd=runs)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "no difference: same parameters, data, code, versions and figures\n"
+
+
+def test_diff_refuses_what_is_no_run_by_its_file(runs):
+    refused(plmcl("diff", "fspl-an", "fspl-apr", cwd=runs), "reports/runs/fspl-apr/run.json: not f")
+    refused(plmcl("diff", runs, "fspl-an", cwd=runs), f"{runs}/run.json: not found")
+    (runs / "reports/runs/fspl-epr/metrics.json").write_text("[]")
+    refused(plmcl("diff", "fspl-an", "fspl-epr", cwd=runs), "fspl-epr/metrics.json: ")
 
 
 def test_help_imports_nothing_heavy():

@@ -352,3 +352,24 @@ def test_a_real_backbone_with_real_weights_passes_the_gate(tmp_path):
     np.testing.assert_allclose(Tagger(path).predict(images), expected, atol=1e-5)
     assert max(card.parity["max_difference"].values()) < 1e-5
     assert path.stat().st_size < 14e6
+
+
+@pytest.mark.slow
+def test_a_unit_head_on_parts_is_the_same_in_onnx(tmp_path):
+    from plmcl.models import build_classifier, load_backbone_weights
+
+    name = "tf_efficientnet_lite0"
+    model = build_classifier(name, num_labels=LABELS, seed=0, pooling="parts", head="unit").eval()
+    load_backbone_weights(model, name, "package")
+    card = dataclasses.replace(CARD, recipe=dataclasses.replace(CARD.recipe, size=96))
+    images = np.kron(IMAGES, np.ones((1, 6, 6, 1), np.uint8))
+    with torch.no_grad():
+        model.head.center.copy_(model.features(torch.from_numpy(images)).mean(dim=0))
+        model.head.weight.mul_(20)
+    path = tmp_path / "model.onnx"
+    export_onnx(model, card, images, path, tolerance=1e-4)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for batch in (1, 2, 5):
+        (probs,) = session.run(["probs"], {"images": images[:batch]})
+        np.testing.assert_allclose(probs, torch_probs(model, images[:batch]), atol=1e-5)
+    assert np.ptp(probs, axis=0).min() > 0.01  # the images do differ: the test can fail

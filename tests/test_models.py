@@ -10,6 +10,7 @@ from torch import nn
 
 from plmcl import models
 from plmcl.errors import PlmclError
+from plmcl.heads import LinearHead
 from plmcl.models import (
     Classifier,
     ModelRecord,
@@ -18,6 +19,7 @@ from plmcl.models import (
     load_classifier,
     save_classifier,
 )
+from plmcl.pooling import make_pooling
 
 LITE = "tf_efficientnet_lite0"
 
@@ -25,6 +27,8 @@ LITE = "tf_efficientnet_lite0"
 def make_record(**changes):
     values = {
         "backbone": LITE,
+        "pooling": "mean",
+        "head": "linear",
         "label_names": ["cat", "NA", "a,b"],
         "recipe": {"size": 64},
         "setting": "sspl-40",
@@ -46,14 +50,51 @@ def test_the_network_normalises_uint8_pixels_itself():
         def forward(self, images):
             return images.mean(dim=(2, 3))
 
-    model = Classifier(
-        Means(), num_features=3, num_labels=2, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0)
-    )
+    model = Classifier(Means(), LinearHead(3, 2), mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
     pixels = torch.tensor([255, 0, 51], dtype=torch.uint8).expand(1, 4, 4, 3)
     # (1 - .5)/.5 = 1, (0 - .25)/.25 = -1, (.2 - 0)/1 = .2
     torch.testing.assert_close(model.features(pixels), torch.tensor([[1.0, -1.0, 0.2]]))
     expected = model.head(torch.tensor([[1.0, -1.0, 0.2]]))
     torch.testing.assert_close(model(pixels), expected)
+
+
+@pytest.mark.parametrize("backbone", [LITE, "resnet50"])
+def test_a_boosted_classifier_has_the_weights_of_a_linear_one(backbone, tmp_path):
+    model = build_classifier(backbone, num_labels=3, seed=0, head="boostlu").eval()
+    linear = build_classifier(backbone, num_labels=3, seed=0)
+    images = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
+    assert model.features(images).shape == (2, linear.num_features, 2, 2)
+    assert model(images).shape == (2, 3)
+    own, other = model.state_dict(), linear.state_dict()
+    assert own.keys() == other.keys()
+    assert all(torch.equal(own[name], other[name]) for name in own)
+    save_classifier(model, make_record(backbone=backbone, head="boostlu"), tmp_path / "m.pt")
+    loaded, _ = load_classifier(tmp_path / "m.pt", make_record().label_names)
+    torch.testing.assert_close(loaded(images), model(images))
+
+
+@pytest.mark.parametrize("pooling", ["deviation", "parts"])
+@pytest.mark.parametrize("backbone", [LITE, "resnet50"])
+def test_pooling_sees_the_maps_of_the_same_backbone(backbone, pooling, tmp_path):
+    model = build_classifier(backbone, num_labels=2, seed=0, pooling=pooling, head="unit").eval()
+    model.head.center.copy_(torch.randn(model.num_features))
+    images = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
+    boosted = build_classifier(backbone, num_labels=2, seed=0, head="boostlu").eval()
+    maps = boosted.features(images)
+    torch.testing.assert_close(model.features(images), make_pooling(pooling)(maps))
+    record = make_record(backbone=backbone, pooling=pooling, head="unit", label_names=["a", "b"])
+    save_classifier(model, record, tmp_path / "m.pt")
+    loaded, _ = load_classifier(tmp_path / "m.pt", ["a", "b"])
+    assert torch.equal(loaded.head.center, model.head.center)
+    torch.testing.assert_close(loaded(images), model(images))
+
+
+@pytest.mark.parametrize(("name", "value"), [("head", "mlp"), ("pooling", "max")])
+def test_a_file_with_an_unknown_part_is_refused(tmp_path, name, value):
+    model = build_classifier(LITE, num_labels=3, seed=0)
+    save_classifier(model, make_record(**{name: value}), tmp_path / "m.pt")
+    with pytest.raises(PlmclError, match=rf"m\.pt: {name} '{value}' is not known: "):
+        load_classifier(tmp_path / "m.pt", make_record().label_names)
 
 
 def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_state():

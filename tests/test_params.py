@@ -16,13 +16,20 @@ sources: {folder: {labels: null}}
 image: {size: 96, background: [255, 255, 255], max_pixels: 50000000}
 split: {protocol: holdout, draw: hash, val: 0.2, test: 0.25}
 labels: {per_image: null}
-model: {backbone: resnet50, weights: none}
+model: {backbone: resnet50, weights: none, pooling: mean, head: linear}
 train:
   mode: linear
   precision: 32-true
   threads: 2
-  linear: {epochs: 20, batch_size: 16, learning_rate: 1e-3}
-  fine_tune: {epochs: 2, batch_size: 16, learning_rate: 1e-4}
+  linear: {epochs: 20, batch_size: 16, learning_rate: 1e-3, views: 8}
+  fine_tune:
+    epochs: 2
+    batch_size: 16
+    learning_rate: 1e-4
+    head_rate: 1.0
+    batch_norm: train
+    augmentation: flip
+    ema_decay: 0.0
 methods: {plmcl: {alpha: 10.0}}
 export: {tolerance: 1e-4}
 tracking: {experiment: no}
@@ -94,7 +101,10 @@ def test_sections_cannot_be_changed(tmp_path):
         (
             "epochs: 20,",
             "epochs: 20, warmup: 3,",
-            ["train.linear.warmup: unknown key; known keys: epochs, batch_size, learning_rate"],
+            [
+                "train.linear.warmup: unknown key; known keys: epochs, batch_size, learning_rate, "
+                "views"
+            ],
         ),
         ("val: 0.2, ", "", ["split.val: missing"]),
         ("val: 0.2", "val: no", ['split.val: input should be a valid number, found "no"']),
@@ -166,7 +176,7 @@ def test_all_errors_of_the_file_are_reported_at_once(tmp_path):
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     (line,) = message(tmp_path, TEXT + "seed: 8\n")
-    assert line.startswith('not valid YAML: line 18: found duplicate key "seed"')
+    assert line.startswith('not valid YAML: line 25: found duplicate key "seed"')
 
 
 def test_a_long_value_is_cut_in_the_message(tmp_path):
@@ -223,3 +233,17 @@ def test_a_plug_ins_section_is_as_strict_and_names_its_full_path():
 def test_a_plug_ins_section_is_read():
     section = parse_section(Example, {"alpha": 1, "epochs": 2, "momentum": 0.5}, "methods.example")
     assert section == Example(alpha=1.0, epochs=2, momentum=0.5)
+
+
+def test_a_boosted_head_needs_feature_maps_and_says_which_keys_disagree(tmp_path):
+    boosted = TEXT.replace("head: linear", "head: boostlu")
+    with pytest.raises(PlmclError) as caught:
+        load(tmp_path, boosted)
+    assert str(caught.value).endswith(
+        "params.yaml: model.head: boostlu sees feature maps, and train.mode linear caches one "
+        "vector an image: set train.mode to end_to_end, or model.head to linear"
+    )
+    trained = boosted.replace("mode: linear", "mode: end_to_end")
+    assert load(tmp_path, trained).model.head == "boostlu"
+    with pytest.raises(PlmclError, match=r"model\.head: boostlu pools by the mean .*is deviation"):
+        load(tmp_path, trained.replace("pooling: mean", "pooling: deviation"))

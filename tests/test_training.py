@@ -10,6 +10,7 @@ from plmcl.checkpoint import Checkpoints
 from plmcl.data.images import Recipe
 from plmcl.data.loading import EpochOrder, FeatureBatches, ImageBatches, ImageRows
 from plmcl.errors import PlmclError
+from plmcl.heads import LinearHead
 from plmcl.labels.store import LabelStore
 from plmcl.methods.base import Method
 from plmcl.methods.plmcl import Plmcl
@@ -25,12 +26,13 @@ class Counting(Method):
     def initial_state(self, targets, observed):
         return {"visits": torch.zeros_like(targets)}
 
-    def loss(self, logits, targets, observed, labels, *, schedule, positives_per_image):
-        assert torch.equal(labels["visits"], torch.full_like(targets, schedule.epoch))
-        return (logits**2).mean()
+    def loss(self, batch, context):
+        visits = batch.labels["visits"]
+        assert torch.equal(visits, torch.full_like(visits, context.epoch))
+        return (batch.logits**2).mean()
 
-    def update(self, logits, targets, observed, labels):
-        return {"visits": labels["visits"] + 1}
+    def update(self, batch, context):
+        return {"visits": batch.labels["visits"] + 1}
 
 
 class Scripted:
@@ -39,7 +41,7 @@ class Scripted:
     def __init__(self, *values):
         self.values = list(values)
 
-    def __call__(self):
+    def __call__(self, network):
         return "val/mAP", self.values.pop(0)
 
 
@@ -54,13 +56,16 @@ def make_observations():
     return Observations(observed.float(), observed, 1.5)
 
 
-def make_phase(network, epochs, score, name="fine_tune", learning_rate=0.05):
-    features = torch.randn(N, D, generator=torch.Generator().manual_seed(2))
-    batches = FeatureBatches(features, EpochOrder(IDS, seed=0, batch_size=4))
-    return PhaseRun(name, network, batches, epochs, learning_rate, score)
+def make_features(*shape):
+    return torch.randn(*shape, N, D, generator=torch.Generator().manual_seed(2))
 
 
-def run(network, method, phases, directory, on_epoch=lambda entry: None, store=None):
+def make_phase(network, epochs, score, name="fine_tune", learning_rate=0.05, **options):
+    batches = FeatureBatches(make_features(), EpochOrder(IDS, seed=0, batch_size=4))
+    return PhaseRun(name, network, batches, epochs, learning_rate, score, **options)
+
+
+def run(network, method, phases, directory, on_epoch=lambda entry: None, store=None, solved=None):
     observations = make_observations()
     if store is None:
         state = method.initial_state(observations.targets, observations.observed)
@@ -73,9 +78,10 @@ def run(network, method, phases, directory, on_epoch=lambda entry: None, store=N
         phases,
         fabric=Fabric(accelerator="cpu", devices=1),
         seed=3,
-        checkpoints=Checkpoints(directory),
+        checkpoints=None if directory is None else Checkpoints(directory),
         on_epoch=on_epoch,
         progress=lambda done, total: None,
+        solved=solved,
     )
     return fitted, store
 
@@ -87,10 +93,14 @@ def make_plmcl():
         sharpness=4.0,
         order=2.0,
         unobserved_weight=0.6,
+        curriculum=True,
         regulariser_weight=1.0,
         cs_order="prediction_as_target",
         cs_mean=False,
         unobserved_order="pseudo_label_as_target",
+        warm_up=0,
+        from_predictions=False,
+        bias_correction=False,
     )
 
 
@@ -127,9 +137,10 @@ def test_a_phase_starts_from_the_best_weights_before_it_and_the_schedule_goes_on
     visits = []
 
     class Watching(Counting):
-        def loss(self, logits, targets, observed, labels, *, schedule, positives_per_image):
-            visits.append((schedule.epoch, schedule.epochs, labels["visits"][0, 0].item()))
-            return (logits**2).mean()
+        def loss(self, batch, context):
+            seen = batch.labels["visits"][0, 0].item()
+            visits.append((context.epoch, context.epochs, seen, context.step // 6))
+            return (batch.logits**2).mean()
 
     phases = [
         make_phase(network, 3, Scripted(0.1, 0.8, 0.3), "linear"),
@@ -137,9 +148,180 @@ def test_a_phase_starts_from_the_best_weights_before_it_and_the_schedule_goes_on
     ]
     fitted, _ = run(network, Watching(), phases, tmp_path)
     # After epoch 2 (the best) images had been seen twice; that state enters the second phase.
-    assert sorted(set(visits)) == [(0, 5, 0), (1, 5, 1), (2, 5, 2), (3, 5, 2), (4, 5, 3)]
+    # 23 images in batches of 4 are 6 steps an epoch: the count of steps goes on, too.
+    assert sorted(set(visits)) == [
+        (0, 5, 0, 0),
+        (1, 5, 1, 1),
+        (2, 5, 2, 2),
+        (3, 5, 2, 3),
+        (4, 5, 3, 4),
+    ]
     assert fitted.best_epoch == 5
     assert [entry["phase"] for entry in fitted.history] == ["linear"] * 3 + ["fine_tune"] * 2
+
+
+def test_without_checkpoints_the_same_is_trained(tmp_path):
+    scores = (0.3, 0.5, 0.4)
+    kept, not_kept = make_network(), make_network()
+    expected, _ = run(kept, make_plmcl(), [make_phase(kept, 3, Scripted(*scores))], tmp_path)
+    fitted, _ = run(not_kept, make_plmcl(), [make_phase(not_kept, 3, Scripted(*scores))], None)
+    assert fitted == expected
+    assert torch.equal(kept[0].weight, not_kept[0].weight)
+
+
+def test_a_head_in_closed_form_competes_with_every_epoch(tmp_path):
+    solved = {"epoch": 0, "phase": "solved", "train/loss": 0.1, "val/mAP": 0.6}
+    for score, best in ((0.5, 0), (0.7, 1)):
+        network = make_network()
+        start = network[0].weight.detach().clone()
+        fitted, store = run(
+            network, Counting(), [make_phase(network, 1, Scripted(score))], None, solved=solved
+        )
+        assert fitted.best_epoch == best
+        assert fitted.best_score == ("val/mAP", max(score, 0.6))
+        assert torch.equal(network[0].weight, start) == (best == 0)
+        assert (store.state["visits"] == best).all()
+        assert [entry["epoch"] for entry in fitted.history] == [0, 1]
+
+
+def test_a_head_in_closed_form_needs_no_epoch(tmp_path):
+    solved = {"epoch": 0, "phase": "solved", "train/loss": 0.1, "val/mAP": 0.6}
+    fitted, _ = run(make_network(), Counting(), [], tmp_path, solved=solved)
+    assert (fitted.best_epoch, fitted.history) == (0, [solved])
+
+
+class Seeing(Method):
+    """Notes what it is given; asks for what `asks` says."""
+
+    asks: str
+
+    @property
+    def needs_strong_view(self):
+        return self.asks == "strong"
+
+    @property
+    def dropout_passes(self):
+        return 3 if self.asks == "passes" else 0
+
+    def loss(self, batch, context):
+        SEEN.append(batch)
+        return batch.logits.mean()
+
+
+SEEN = []
+
+
+def test_a_strong_view_comes_beside_the_plain_one(tmp_path):
+    SEEN.clear()
+    head, strong = LinearHead(D, L), make_features(2)
+    batches = FeatureBatches(make_features(), EpochOrder(IDS, seed=0, batch_size=4), strong)
+    run(head, Seeing(asks="strong"), [PhaseRun("linear", head, batches, 1, 0.0, Scripted(1))], None)
+    rows = next(iter(EpochOrder(IDS, seed=0, batch_size=4)))
+    batch = SEEN[0]
+    torch.testing.assert_close(batch.logits, head(make_features()[rows]))
+    # Of each image one of its two strong views.
+    candidates = torch.stack([head(view[rows]) for view in strong])
+    distance = (candidates - batch.strong).abs().amax(dim=2)
+    assert (distance.amin(dim=0) < 1e-6).all()
+    assert batch.strong.requires_grad
+    assert batch.passes is None
+
+
+def test_passes_with_dropout_carry_no_gradient_and_differ(tmp_path):
+    SEEN.clear()
+    head = LinearHead(D, L)
+    head.dropout = 0.5
+    run(head, Seeing(asks="passes"), [make_phase(head, 1, Scripted(1))], None)
+    batch = SEEN[0]
+    assert batch.passes.shape == (3, *batch.logits.shape)
+    assert not batch.passes.requires_grad
+    assert batch.logits.requires_grad
+    assert not torch.equal(batch.passes[0], batch.passes[1])
+    assert batch.strong is None
+
+
+def test_the_end_of_an_epoch_sees_all_rows_after_their_updates():
+    class Doubling(Counting):
+        def loss(self, batch, context):
+            return (batch.logits**2).mean()
+
+        def end_epoch(self, targets, observed, labels, context):
+            assert targets.shape == observed.shape == (N, L)
+            assert (labels["visits"] == [1, 3, 7][context.epoch]).all()
+            return {"visits": 2 * labels["visits"]}
+
+    network = make_network()
+    _, store = run(network, Doubling(), [make_phase(network, 3, Scripted(1, 2, 3))], None)
+    assert (store.state["visits"] == 14).all()  # ((1*2 + 1)*2 + 1)*2
+
+
+def make_normed():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(D, 8), nn.BatchNorm1d(8), LinearHead(8, L))
+
+
+def test_frozen_batch_norm_keeps_its_statistics_and_learns_its_scale():
+    for frozen in (False, True):
+        network = make_normed()
+        phase = make_phase(network, 1, Scripted(1), frozen_statistics=frozen)
+        run(network, make_plmcl(), [phase], None)
+        assert (network[1].running_mean == 0).all() == frozen
+        assert (network[1].weight != 1).any()
+
+
+def test_the_head_learns_at_its_own_rate():
+    # Adam's first step is the learning rate times the gradient's sign, whatever its size.
+    network = make_normed()
+    before = [network[0].weight.detach().clone(), network[2].weight.detach().clone()]
+    phase = PhaseRun(
+        "fine_tune",
+        network,
+        FeatureBatches(make_features(), EpochOrder(IDS, seed=0, batch_size=N)),
+        1,
+        0.001,
+        Scripted(1),
+        head_rate=10.0,
+    )
+    run(network, make_plmcl(), [phase], None)
+    steps = [
+        (after - old).abs().max()
+        for after, old in zip((network[0].weight, network[2].weight), before, strict=True)
+    ]
+    assert float(steps[0]) == pytest.approx(0.001, rel=1e-2)
+    assert float(steps[1]) == pytest.approx(0.01, rel=1e-2)
+
+
+def test_the_average_of_the_weights_is_scored_and_kept():
+    """Two steps an epoch: after the first step w1, then d*w1 + (1 - d)*w2, and so on."""
+    seen, scored = [], []
+
+    class Watching(Counting):
+        def loss(self, batch, context):
+            seen.append(network.weight.detach().clone())
+            return (batch.logits**2).mean()
+
+    network = LinearHead(D, L)
+
+    def score(averaged):
+        scored.append(averaged.weight.detach().clone())
+        return "val/mAP", float(len(scored))
+
+    batches = FeatureBatches(make_features(), EpochOrder(IDS, seed=0, batch_size=12))
+    phase = PhaseRun("fine_tune", network, batches, 2, 0.05, score, ema_decay=0.75)
+    last = []
+    run(
+        network,
+        Watching(),
+        [phase],
+        None,
+        on_epoch=lambda _: last.append(network.weight.detach().clone()),
+    )
+    after = [*seen[1:], last[-1]]  # the weights after each of the four steps
+    average = after[0]
+    for weights in after[1:]:
+        average = 0.75 * average + 0.25 * weights
+    torch.testing.assert_close(scored[-1], average)
+    torch.testing.assert_close(network.weight.detach(), average)
 
 
 @pytest.mark.parametrize("killed_after", [1, 2, 3])
@@ -150,7 +332,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(tmp_path, ki
     def phases(network, start):
         return [
             make_phase(network, 2, Scripted(*scores[start:2]), "linear"),
-            make_phase(network, 2, Scripted(*scores[max(start, 2) :])),
+            make_phase(network, 2, Scripted(*scores[max(start, 2) :]), ema_decay=0.9),
         ]
 
     whole = make_network()
@@ -213,8 +395,8 @@ def test_a_resume_from_images_is_exact_whatever_the_number_of_workers(tmp_path, 
 
 def test_a_loss_that_is_not_finite_ends_the_training_with_advice(tmp_path):
     class Broken(Counting):
-        def loss(self, logits, targets, observed, labels, *, schedule, positives_per_image):
-            return logits.sum() * float("nan")
+        def loss(self, batch, context):
+            return batch.logits.sum() * float("nan")
 
     network = make_network()
     with pytest.raises(PlmclError, match=r"loss is nan in epoch 1; lower the learning rate"):

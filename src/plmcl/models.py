@@ -1,4 +1,4 @@
-"""Backbone -> features (B, D) -> linear head -> logits (B, L); and the backbone's weights.
+"""Backbone -> features (B, D) -> head -> logits (B, L); and the backbone's weights.
 
 The network takes uint8 pixels and normalises them itself, so that training, evaluation and the
 exported graph cannot differ in it.
@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from plmcl.errors import PlmclError
+from plmcl.heads import HEADS, LinearHead, make_head
+from plmcl.pooling import POOLINGS, make_pooling
 
 TORCHVISION_BACKBONES = ("resnet50", "resnet101")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -32,12 +35,12 @@ PACKAGED_WEIGHTS = {
 
 
 class Classifier(nn.Module):
-    """A backbone with a linear head.
+    """A backbone with a head.
 
     Args:
-        backbone: Maps normalised images (B, 3, H, W) to features (B, D).
-        num_features: D.
-        num_labels: L.
+        backbone: Maps normalised images (B, 3, H, W) to features.
+        pooling: Maps these to what the head takes.
+        head: Maps features (B, D), or maps of them (B, D, H, W), to logits (B, L).
         mean: Of the pixel values in [0, 1], one a channel.
         std: Likewise.
     """
@@ -48,30 +51,40 @@ class Classifier(nn.Module):
     def __init__(
         self,
         backbone: nn.Module,
+        head: LinearHead,
         *,
-        num_features: int,
-        num_labels: int,
+        pooling: nn.Module | None = None,
         mean: Sequence[float],
         std: Sequence[float],
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.head = nn.Linear(num_features, num_labels)
-        self.num_features = num_features
+        self.pooling = pooling or nn.Identity()
+        self.head = head
         scaled = torch.tensor([list(mean), list(std)]).view(2, 1, 3, 1, 1) * 255
         self.register_buffer("mean", scaled[0], persistent=False)
         self.register_buffer("std", scaled[1], persistent=False)
 
+    @property
+    def num_features(self) -> int:
+        """D."""
+        return self.head.in_features
+
     def features(self, images: Tensor) -> Tensor:
-        """Features (B, D) of uint8 RGB images (B, H, W, 3)."""
+        """Features (B, D), or maps of them (B, D, H, W), of uint8 RGB images (B, H, W, 3)."""
         # A view: pixels stay interleaved, which is also the fastest layout for the convolutions.
         pixels = images.permute(0, 3, 1, 2).float()
-        features: Tensor = self.backbone((pixels - self.mean) / self.std)
+        features: Tensor = self.pooling(self.backbone((pixels - self.mean) / self.std))
         return features
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits (B, L) of uint8 RGB images (B, H, W, 3), as `data.images.load` makes them."""
-        logits: Tensor = self.head(self.features(images))
+    def forward(self, images: Tensor, passes: int = 0) -> Tensor:
+        """Logits (B, L) of uint8 RGB images (B, H, W, 3), as `data.images.load` makes them.
+
+        Args:
+            images: (B, H, W, 3).
+            passes: As in `LinearHead.forward`.
+        """
+        logits: Tensor = self.head(self.features(images), passes)
         return logits
 
 
@@ -81,6 +94,8 @@ class ModelRecord:
 
     Attributes:
         backbone: Its name.
+        pooling: Its name.
+        head: Its name.
         label_names: L names, in the order of the outputs.
         recipe: How a file becomes pixels, as `Recipe.to_dict`.
         setting: Label setting that it was trained under.
@@ -96,6 +111,8 @@ class ModelRecord:
     """
 
     backbone: str
+    pooling: str
+    head: str
     label_names: list[str]
     recipe: dict[str, Any]
     setting: str
@@ -123,21 +140,26 @@ class Weights:
     sha256: str
 
 
-def build_classifier(backbone: str, *, num_labels: int, seed: int) -> Classifier:
+def build_classifier(
+    backbone: str, *, num_labels: int, seed: int, pooling: str = "mean", head: str = "linear"
+) -> Classifier:
     """A classifier with random weights, the same for the same seed.
 
     Args:
         backbone: `resnet50` or `resnet101` (torchvision's), or any of timm's names.
         num_labels: L.
         seed: Of the initial weights; torch's global random state is left as it was.
+        pooling: A name of `POOLINGS`; all but `mean` need a backbone that gives feature maps.
+        head: A name of `HEADS`.
     """
+    by_place = head == "boostlu" or pooling != "mean"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network, num_features, mean, std = _build_backbone(backbone)
-        model = Classifier(
-            network, num_features=num_features, num_labels=num_labels, mean=mean, std=std
-        )
-        return model.to(memory_format=torch.channels_last)
+        network, num_features, mean, std = _build_backbone(backbone, pooled=not by_place)
+    parts = [times * num_features for times in POOLINGS[pooling]]
+    made = make_head(head, parts, num_labels, seed=seed)
+    model = Classifier(network, made, pooling=make_pooling(pooling), mean=mean, std=std)
+    return model.to(memory_format=torch.channels_last)
 
 
 def load_backbone_weights(model: Classifier, backbone: str, weights: str) -> Weights:
@@ -206,12 +228,23 @@ def load_classifier(path: Path, label_names: Sequence[str]) -> tuple[Classifier,
         record = ModelRecord(**saved["record"])
     except TypeError as error:
         raise PlmclError(f"{path}: of another version ({error}); train again") from None
+    for name, known in (("head", HEADS), ("pooling", POOLINGS)):
+        if getattr(record, name) not in known:
+            raise PlmclError(
+                f"{path}: {name} {getattr(record, name)!r} is not known: {', '.join(known)}"
+            )
     if record.label_names != list(label_names):
         added = sorted(set(label_names) - set(record.label_names))
         removed = sorted(set(record.label_names) - set(label_names))
         change = f"added {added}, removed {removed}" if added or removed else "another order"
         raise PlmclError(f"{path}: the label list changed since training ({change}); train again")
-    model = build_classifier(record.backbone, num_labels=len(record.label_names), seed=0)
+    model = build_classifier(
+        record.backbone,
+        num_labels=len(record.label_names),
+        seed=0,
+        pooling=record.pooling,
+        head=record.head,
+    )
     try:
         model.load_state_dict(saved["weights"])
     except RuntimeError as error:
@@ -220,11 +253,22 @@ def load_classifier(path: Path, label_names: Sequence[str]) -> tuple[Classifier,
     return model.eval(), record
 
 
-def _build_backbone(name: str) -> tuple[nn.Module, int, Sequence[float], Sequence[float]]:
+def _build_backbone(
+    name: str, *, pooled: bool
+) -> tuple[nn.Module, int, Sequence[float], Sequence[float]]:
     if name in TORCHVISION_BACKBONES:
         resnet = importlib.import_module("torchvision.models").get_model(name, weights=None)
         num_features = resnet.fc.in_features
         resnet.fc = nn.Identity()
+        if not pooled:
+            # Its own forward would flatten the map.
+            resnet = nn.Sequential(
+                OrderedDict(
+                    (part, module)
+                    for part, module in resnet.named_children()
+                    if part not in ("avgpool", "fc")
+                )
+            )
         return resnet, num_features, IMAGENET_MEAN, IMAGENET_STD
     timm = importlib.import_module("timm")
     if not timm.is_model(name):
@@ -233,7 +277,8 @@ def _build_backbone(name: str) -> tuple[nn.Module, int, Sequence[float], Sequenc
             f"model.backbone: unknown {name!r}; known: {', '.join(TORCHVISION_BACKBONES)} and "
             f"timm's names{' (near: ' if close else ''}{', '.join(close)}{')' if close else ''}"
         )
-    network = timm.create_model(name, pretrained=False, num_classes=0)
+    pooling = {} if pooled else {"global_pool": ""}
+    network = timm.create_model(name, pretrained=False, num_classes=0, **pooling)
     config = network.pretrained_cfg
     return network, network.num_features, config["mean"], config["std"]
 

@@ -8,9 +8,10 @@ method changes no file that the others depend on.
 import difflib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -78,10 +79,18 @@ class Labels(Section):
 
 
 class Model(Section):
-    """Backbone and its weights: `none`, `imagenet`, `package`, or a path to a state dict."""
+    """Backbone, its weights, how its features are pooled, and the head.
+
+    Weights: `none`, `imagenet`, `package`, or a path to a state dict. Pooling is by the `mean`
+    over the places of an image, by their standard `deviation`, or by `parts`: that, and what
+    stands out at the top, in the middle and at the bottom. The head is `linear`; `unit`, on
+    centred features of length 1; or `boostlu`, which is applied at each place and pools then.
+    """
 
     backbone: str
     weights: str
+    pooling: Literal["mean", "deviation", "parts"]
+    head: Literal["linear", "unit", "boostlu"]
 
 
 class Phase(Section):
@@ -90,6 +99,30 @@ class Phase(Section):
     epochs: Annotated[int, Field(ge=1)]
     batch_size: Annotated[int, Field(ge=1)]
     learning_rate: Annotated[float, Field(gt=0)]
+
+
+class Linear(Phase):
+    """The head alone, on cached features.
+
+    `views` is how many augmented views of an image are cached beside the plain one, for the
+    methods that want them.
+    """
+
+    views: Annotated[int, Field(ge=1)]
+
+
+class FineTune(Phase):
+    """All weights.
+
+    The head learns at `head_rate` times the learning rate. `frozen` batch norm keeps the
+    statistics of pretraining. With an `ema_decay` above 0, the average of the weights over the
+    steps is what is scored and kept.
+    """
+
+    head_rate: Annotated[float, Field(gt=0)]
+    batch_norm: Literal["train", "frozen"]
+    augmentation: Literal["flip", "crop", "randaugment"]
+    ema_decay: Annotated[float, Field(ge=0, lt=1)]
 
 
 class Train(Section):
@@ -102,8 +135,8 @@ class Train(Section):
     mode: Literal["linear", "linear_init", "end_to_end"]
     precision: Literal["32-true", "bf16-mixed"]
     threads: Annotated[int, Field(ge=1)]
-    linear: Phase
-    fine_tune: Phase
+    linear: Linear
+    fine_tune: FineTune
 
 
 class Export(Section):
@@ -134,6 +167,20 @@ class Params(Section):
     export: Export
     tracking: Tracking
 
+    @model_validator(mode="after")
+    def _cached_features_are_vectors(self) -> Self:
+        if self.model.head == "boostlu" and self.train.mode != "end_to_end":
+            raise ValueError(
+                f"model.head: boostlu sees feature maps, and train.mode {self.train.mode} caches "
+                "one vector an image: set train.mode to end_to_end, or model.head to linear"
+            )
+        if self.model.head == "boostlu" and self.model.pooling != "mean":
+            raise ValueError(
+                f"model.head: boostlu pools by the mean after the head, and model.pooling is "
+                f"{self.model.pooling}: set it to mean, or model.head to linear"
+            )
+        return self
+
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
@@ -145,11 +192,20 @@ def load_params(path: Path) -> Params:
         PlmclError: The file is missing, is not YAML 1.2, or breaks a rule; each broken rule is
             a line with the key's dotted path, what was expected and what stands there.
     """
+    if not path.exists():
+        raise PlmclError(f"{path}: not found; run this in the project's root")
+    return _parse(Params, read_yaml(path), f"{path}: ")
+
+
+def read_yaml(path: Path) -> Any:
+    """The values of a YAML file.
+
+    Raises:
+        PlmclError: The file is missing, or is not YAML 1.2.
+    """
     try:
         # The dialect (1.2) and the reader that DVC uses: 1e-3 is a number, `no` is a word.
-        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise PlmclError(f"{path}: not found; run this in the project's root") from None
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise PlmclError(f"{path}: cannot be read: {error}") from None
     except MarkedYAMLError as error:
@@ -157,7 +213,6 @@ def load_params(path: Path) -> Params:
         raise PlmclError(f"{path}: not valid YAML: line {line}: {error.problem}") from None
     except YAMLError as error:
         raise PlmclError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    return _parse(Params, values, f"{path}: ")
 
 
 def parse_section(cls: type[SectionT], values: object, where: str) -> SectionT:
@@ -203,14 +258,21 @@ def _describe(cls: type[BaseModel], problem: Any, prefix: str) -> str:
         return f"{location}: unknown key; {hint}"
     if problem["type"] == "missing":
         return f"{location}: missing"
+    if problem["type"] == "value_error":  # a rule of ours, over several keys that it names
+        return f"{location}: {problem['ctx']['error']}"
     expected = problem["msg"][0].lower() + problem["msg"][1:]
     found = json.dumps(problem["input"], ensure_ascii=False)  # as in the file: true, null, "text"
     return f"{location}: {expected}, found {found if len(found) <= 80 else found[:79] + '…'}"
 
 
 def _keys_beside(cls: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    kind: Any = cls
     for part in location[:-1]:
-        annotation = cls.model_fields[str(part)].annotation
-        assert isinstance(annotation, type)
-        cls = annotation
-    return list(cls.model_fields)
+        # A section's field or a value of a mapping, and either may be null.
+        kind = kind.model_fields[part].annotation if _is_section(kind) else get_args(kind)[1]
+        kind = get_args(kind)[0] if isinstance(kind, UnionType) else kind
+    return list(kind.model_fields)
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

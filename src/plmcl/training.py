@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from plmcl.checkpoint import Checkpoints
 from plmcl.errors import PlmclError
+from plmcl.heads import LinearHead
 from plmcl.labels.store import LabelStore
-from plmcl.methods.base import Method, Schedule
+from plmcl.methods.base import Batch, Context, Method
 
 Score = tuple[str, float]
 
@@ -20,8 +22,15 @@ Score = tuple[str, float]
 class Batches(Protocol):
     """Where an epoch's batches come from; see `plmcl.data.loading`."""
 
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        ...
+
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(rows (B,) int64, inputs) of each batch; each row once."""
+        """(rows (B,) int64, inputs) of each batch; each row once.
+
+        Inputs have B as their first dimension, or (2, B) where a strong view comes with each.
+        """
         ...
 
 
@@ -50,7 +59,11 @@ class PhaseRun:
         batches: Its inputs.
         epochs: How many.
         learning_rate: Of Adam.
-        score: What the selection split says of the network now: (name, value); larger is better.
+        score: What the selection split says of a network such as this: (name, value); larger is
+            better.
+        head_rate: The head's learning rate, as a multiple.
+        frozen_statistics: Whether batch norm keeps the statistics that it has.
+        ema_decay: Of the average of the weights that is scored and kept; 0: the weights themselves.
     """
 
     name: str
@@ -58,7 +71,27 @@ class PhaseRun:
     batches: Batches
     epochs: int
     learning_rate: float
-    score: Callable[[], Score]
+    score: Callable[[nn.Module], Score]
+    head_rate: float = 1.0
+    frozen_statistics: bool = False
+    ema_decay: float = 0.0
+
+    def optimizer(self) -> torch.optim.Adam:
+        """Adam over the network, the head at its own rate."""
+        heads = [module for module in self.network.modules() if isinstance(module, LinearHead)]
+        in_heads = {id(weights) for head in heads for weights in head.parameters()}
+        groups: tuple[list[nn.Parameter], list[nn.Parameter]] = [], []
+        for weights in self.network.parameters():
+            groups[id(weights) in in_heads].append(weights)
+        rates = (self.learning_rate, self.learning_rate * self.head_rate)
+        return torch.optim.Adam(
+            [
+                {"params": group, "lr": rate}
+                for group, rate in zip(groups, rates, strict=True)
+                if group
+            ],
+            lr=self.learning_rate,
+        )
 
 
 @dataclass(frozen=True)
@@ -66,7 +99,8 @@ class Fitted:
     """What training leaves behind.
 
     Attributes:
-        best_epoch: From 1; the model holds the weights of that epoch, the store its label state.
+        best_epoch: From 1; 0 where the head in closed form was best. The model holds the weights
+            of that epoch, the store its label state.
         best_score: (name, value) on the selection split.
         history: One entry an epoch: `epoch`, `phase`, `train/loss` and the score under its name.
     """
@@ -85,9 +119,10 @@ def fit(
     *,
     fabric: Fabric,
     seed: int,
-    checkpoints: Checkpoints,
+    checkpoints: Checkpoints | None,
     on_epoch: Callable[[dict[str, Any]], None],
     progress: Callable[[int, int], None],
+    solved: dict[str, Any] | None = None,
 ) -> Fitted:
     """Train through all phases, going on from the newest checkpoint.
 
@@ -102,13 +137,22 @@ def fit(
         phases: In order.
         fabric: Device and precision.
         seed: Of what a network draws while it trains (dropout), anew each epoch.
-        checkpoints: Where the state is committed each epoch.
+        checkpoints: Where the state is committed each epoch; None for a training so short that
+            it is repeated instead.
         on_epoch: Given the entry of `Fitted.history` after each epoch.
         progress: Told (epochs done, epochs in all).
+        solved: Entry of the history for the weights that `model` holds now, if its head was made
+            in closed form: they compete with those of every epoch.
     """
     epochs = sum(phase.epochs for phase in phases)
-    state: dict[str, Any] = checkpoints.load() or {"epoch": 0, "history": [], "best": None}
-    best, history = state["best"], state["history"]
+    state: dict[str, Any] | None = checkpoints.load() if checkpoints else None
+    if state is None:
+        state = {"epoch": 0, "step": 0, "history": [], "best": None}
+        if solved is not None:
+            state["history"].append(solved)
+            state["best"] = _best(solved, model, store)
+            on_epoch(solved)
+    best, history, step = state["best"], state["history"], state["step"]
     progress(state["epoch"], epochs)
     end = 0
     for phase in phases:
@@ -117,36 +161,45 @@ def fit(
             continue
         if best is not None:
             _restore(best, model, store)
-        optimizer = torch.optim.Adam(phase.network.parameters(), lr=phase.learning_rate)
-        network, optimizer = fabric.setup(phase.network, optimizer)
+        network, optimizer = fabric.setup(phase.network, phase.optimizer())
+        average = _average(phase)
         if state["epoch"] > start:
             _restore(state, model, store)
             optimizer.load_state_dict(state["optimizer"])
+            if average is not None:
+                average.load_state_dict(state["average"])
         for epoch in range(max(start, state["epoch"]), end):
             torch.manual_seed(seed + epoch)
+            context = Context(
+                epoch, epochs, step, phase.learning_rate, observations.positives_per_image
+            )
             loss = train_epoch(
                 network,
                 optimizer,
-                phase.batches.epoch(epoch),
+                phase,
                 method,
                 store,
                 observations,
-                schedule=Schedule(epoch, epochs),
+                context=context,
                 fabric=fabric,
+                average=average,
             )
-            name, value = phase.score()
+            step += len(phase.batches)
+            kept = phase.network if average is None else average.module
+            name, value = phase.score(kept)
+            entry = {"epoch": epoch + 1, "phase": phase.name, "train/loss": loss, name: value}
+            history.append(entry)
             if best is None or value > best["score"]:
-                best = {"epoch": epoch + 1, "name": name, "score": value}
-                best |= _snapshot(model, store)
-            entry = {"epoch": epoch + 1, "phase": phase.name, "train/loss": loss}
-            history.append(entry | {name: value})
-            checkpoints.save(
-                epoch + 1,
-                {"epoch": epoch + 1, "history": history, "best": best}
-                | {"optimizer": optimizer.state_dict()}
-                | _snapshot(model, store),
-            )
-            on_epoch(history[-1])
+                best = _best(entry, model if average is None else kept, store)
+            if checkpoints is not None:
+                checkpoints.save(
+                    epoch + 1,
+                    {"epoch": epoch + 1, "step": step, "history": history, "best": best}
+                    | {"optimizer": optimizer.state_dict()}
+                    | {"average": None if average is None else average.state_dict()}
+                    | _snapshot(model, store),
+                )
+            on_epoch(entry)
             progress(epoch + 1, epochs)
     assert best is not None
     _restore(best, model, store)
@@ -156,13 +209,14 @@ def fit(
 def train_epoch(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
-    batches: Iterator[tuple[Tensor, Tensor]],
+    phase: PhaseRun,
     method: Method,
     store: LabelStore,
     observations: Observations,
     *,
-    schedule: Schedule,
+    context: Context,
     fabric: Fabric,
+    average: AveragedModel | None,
 ) -> float:
     """One pass over the training images; the mean loss of an image.
 
@@ -170,34 +224,80 @@ def train_epoch(
     paper): its rows are written back at once, so each image moves exactly once an epoch.
     """
     network.train()
+    if phase.frozen_statistics:
+        for module in network.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
     total = torch.zeros((), device=fabric.device)
     count = 0
-    for rows, inputs in batches:
+    for number, (rows, inputs) in enumerate(phase.batches.epoch(context.epoch)):
         rows, inputs = rows.to(fabric.device), inputs.to(fabric.device)
-        targets, observed = observations.targets[rows], observations.observed[rows]
-        labels = store.read(rows)
-        logits = network(inputs)
-        loss = method.loss(
-            logits,
-            targets,
-            observed,
-            labels,
-            schedule=schedule,
-            positives_per_image=observations.positives_per_image,
-        )
-        store.write(rows, method.update(logits.detach(), targets, observed, labels))
+        batch = _look(network, method, inputs, rows, store, observations)
+        now = replace(context, step=context.step + number)
+        loss = method.loss(batch, now)
+        store.write(rows, method.update(_without_gradient(batch), now))
         optimizer.zero_grad()
         fabric.backward(loss)
         optimizer.step()
+        if average is not None:
+            average.update_parameters(phase.network)
         total += loss.detach() * len(rows)
         count += len(rows)
+    store.replace(
+        method.end_epoch(observations.targets, observations.observed, store.state, context)
+    )
     mean = (total / count).item()
     if not math.isfinite(mean):
         raise PlmclError(
-            f"the loss is {mean} in epoch {schedule.epoch + 1}; lower the learning rate, or set "
+            f"the loss is {mean} in epoch {context.epoch + 1}; lower the learning rate, or set "
             "train.precision to 32-true (with other values training begins anew)"
         )
     return mean
+
+
+def _look(
+    network: nn.Module,
+    method: Method,
+    inputs: Tensor,
+    rows: Tensor,
+    store: LabelStore,
+    observations: Observations,
+) -> Batch:
+    """The batch as the method sees it, after as many passes of the network as it needs."""
+    strong = passes = None
+    if method.needs_strong_view:
+        # One pass over both views, so that batch norm sees one batch.
+        logits, strong = network(inputs.flatten(0, 1)).chunk(2)
+    elif method.dropout_passes:
+        logits, *drawn = network(inputs, passes=method.dropout_passes).unbind()
+        passes = torch.stack(drawn).detach()
+    else:
+        logits = network(inputs)
+    return Batch(
+        logits=logits,
+        targets=observations.targets[rows],
+        observed=observations.observed[rows],
+        labels=store.read(rows),
+        strong=strong,
+        passes=passes,
+    )
+
+
+def _without_gradient(batch: Batch) -> Batch:
+    strong = None if batch.strong is None else batch.strong.detach()
+    return replace(batch, logits=batch.logits.detach(), strong=strong)
+
+
+def _average(phase: PhaseRun) -> AveragedModel | None:
+    if not phase.ema_decay:
+        return None
+    averaging = get_ema_multi_avg_fn(phase.ema_decay)  # type: ignore[no-untyped-call]
+    return AveragedModel(phase.network, multi_avg_fn=averaging, use_buffers=True)
+
+
+def _best(entry: dict[str, Any], model: nn.Module, store: LabelStore) -> dict[str, Any]:
+    name = next(key for key in entry if key not in ("epoch", "phase", "train/loss"))
+    return {"epoch": entry["epoch"], "name": name, "score": entry[name]} | _snapshot(model, store)
 
 
 def _snapshot(model: nn.Module, store: LabelStore) -> dict[str, dict[str, Tensor]]:

@@ -1,4 +1,6 @@
-"""Order and mirroring of an epoch follow from (seed, epoch, image id) alone."""
+"""Order and changes of an epoch follow from (seed, epoch, image id) alone."""
+
+import hashlib
 
 import numpy as np
 import pytest
@@ -6,13 +8,17 @@ import torch
 from PIL import Image
 
 from plmcl.data import loading
+from plmcl.data.augmentation import augment
 from plmcl.data.images import Recipe, load
 from plmcl.data.loading import (
+    STRONG,
+    WEAK,
     EpochOrder,
     FeatureBatches,
     ImageBatches,
     ImageRows,
     sequential_batches,
+    view_batches,
 )
 from plmcl.errors import PlmclError
 
@@ -21,12 +27,16 @@ IDS = [f"photo {i:03d}.jpg" for i in range(50)]
 
 def rows_of(order, epoch):
     order.epoch = epoch
-    return [row for batch in order for row, _ in batch]
+    return [int(row) for batch in order for row in batch]
+
+
+def draws_of(order, epoch, purpose=WEAK):
+    order.epoch = epoch
+    return [int(draw) for draw in order.draws(purpose)]
 
 
 def flips_of(order, epoch):
-    order.epoch = epoch
-    return {row: flip for batch in order for row, flip in batch}
+    return [draw % 2 == 1 for draw in draws_of(order, epoch)]
 
 
 @pytest.fixture
@@ -42,8 +52,7 @@ def images(tmp_path):
 
 def test_an_epoch_visits_each_row_once_and_ends_with_a_short_batch():
     order = EpochOrder(IDS, seed=0, batch_size=16)
-    batches = list(order)
-    assert [len(batch) for batch in batches] == [16, 16, 16, 2]
+    assert [len(batch) for batch in order] == [16, 16, 16, 2]
     assert len(order) == 4
     assert sorted(rows_of(order, 3)) == list(range(50))
 
@@ -52,7 +61,8 @@ def test_a_last_batch_of_one_joins_the_batch_before_it():
     order = EpochOrder(IDS, seed=0, batch_size=7)  # 50 = 7 * 7 + 1
     assert [len(batch) for batch in order] == [7] * 6 + [8]
     assert len(order) == 7
-    assert [len(batch) for batch in EpochOrder(IDS[:1], seed=0, batch_size=7)] == [1]
+    alone = EpochOrder(IDS[:1], seed=0, batch_size=7)
+    assert [len(batch) for batch in alone] == [1]
     assert sorted(rows_of(order, 0)) == list(range(50))
 
 
@@ -64,35 +74,63 @@ def test_the_order_changes_with_the_epoch_and_the_seed_and_repeats_itself():
     assert first == rows_of(EpochOrder(IDS, seed=0, batch_size=7), 0)
 
 
-def test_images_that_arrive_later_change_neither_relative_order_nor_flips():
+def test_images_that_arrive_later_change_neither_relative_order_nor_draws():
     order, larger = (EpochOrder(ids, seed=0, batch_size=8) for ids in (IDS, [*IDS, "new.jpg"]))
     assert rows_of(order, 2) == [row for row in rows_of(larger, 2) if row < 50]
-    later = flips_of(larger, 2)
-    assert flips_of(order, 2) == {row: later[row] for row in range(50)}
+    for purpose in (WEAK, STRONG):
+        assert draws_of(order, 2, purpose) == draws_of(larger, 2, purpose)[:50]
+
+
+def test_a_draw_is_splitmix64_of_a_hash_of_seed_purpose_and_id():
+    def by_hand(image_id, seed, epoch):
+        digest = hashlib.sha256(f"{seed}|flip|{image_id}".encode()).digest()
+        z = (int.from_bytes(digest[:8], "big") + 0x9E3779B97F4A7C15 * (epoch + 1)) % 2**64
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return z ^ (z >> 31)
+
+    order = EpochOrder(IDS, seed=9, batch_size=8)
+    assert draws_of(order, 4) == [by_hand(image_id, 9, 4) for image_id in IDS]
 
 
 def test_half_of_the_images_are_mirrored_and_not_always_the_same():
     order = EpochOrder([str(i) for i in range(4000)], seed=0, batch_size=100)
-    first, second = (np.array([f for _, f in sorted(flips_of(order, e).items())]) for e in (0, 1))
+    first, second = (np.array(flips_of(order, epoch)) for epoch in (0, 1))
     # Binomial with p = 1/2: four standard deviations are 127 of 4000.
     assert abs(first.sum() - 2000) < 127
     assert abs((first == second).sum() - 2000) < 127
 
 
-def test_flips_and_order_are_unrelated():
+def test_flips_order_and_strong_views_are_unrelated():
     order = EpochOrder([str(i) for i in range(4000)], seed=0, batch_size=4000)
-    flips = np.array([flip for _, flip in next(iter(order))])
-    assert abs(flips[:2000].sum() - 1000) < 90
+    flips = np.array(flips_of(order, 0))
+    assert abs(flips[rows_of(order, 0)[:2000]].sum() - 1000) < 90
+    strong = np.array(draws_of(order, 0, STRONG)) % 2 == 1
+    assert abs((flips == strong).sum() - 2000) < 127
 
 
-def test_pixels_are_those_of_the_recipe_mirrored_where_the_key_says_so(images):
-    row, plain = images[3, False]
-    _, mirrored = images[3, True]
+def test_pixels_are_those_of_the_recipe_changed_as_the_key_says(images):
+    row, views = images[3, ("none", 1), ("flip", 1), ("randaugment", 5)]
     expected = load(images.root / "3.png", images.recipe)
     assert row == 3
-    assert plain.dtype == torch.uint8
-    np.testing.assert_array_equal(plain.numpy(), expected)
-    np.testing.assert_array_equal(mirrored.numpy(), expected[:, ::-1])
+    assert views.dtype == torch.uint8
+    np.testing.assert_array_equal(views[0].numpy(), expected)
+    np.testing.assert_array_equal(views[1].numpy(), expected[:, ::-1])
+    np.testing.assert_array_equal(views[2].numpy(), augment(expected, "randaugment", 5))
+
+
+def test_decoded_pixels_stand_in_for_the_files(images, tmp_path):
+    pixels = np.stack([load(images.root / path, images.recipe) for path in images.paths])
+    np.save(tmp_path / "pixels.npy", pixels)
+    mapped = np.load(tmp_path / "pixels.npy", mmap_mode="r")
+    decoded = ImageRows(tmp_path / "nowhere", images.paths, images.recipe, mapped)
+    order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
+    for augmentation in ("flip", "crop"):
+        from_files, from_pixels = (
+            [batch for _, batch in ImageBatches(rows, order, augmentation).epoch(0)]
+            for rows in (images, decoded)
+        )
+        assert torch.equal(torch.cat(from_files), torch.cat(from_pixels))
 
 
 @pytest.mark.parametrize("cpus", [1, 3])
@@ -101,29 +139,84 @@ def test_the_number_of_workers_changes_nothing(images, monkeypatch, cpus):
     order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
     batches = ImageBatches(images, order)
     assert batches.loader.num_workers == cpus - 1
+    assert len(batches) == len(list(batches.epoch(0))) == 2
     for epoch in (0, 1):
-        order.epoch = epoch
-        keys = [key for batch in order for key in batch]
+        flips = flips_of(order, epoch)
         seen = list(batches.epoch(epoch))
-        assert torch.cat([rows for rows, _ in seen]).tolist() == [row for row, _ in keys]
+        rows = torch.cat([rows for rows, _ in seen]).tolist()
+        assert rows == rows_of(order, epoch)
         pixels = torch.cat([pixels for _, pixels in seen])
-        for (row, flip), image in zip(keys, pixels, strict=True):
-            assert image[0, 0 if flip else 31, 0] == 200 + row
+        for row, image in zip(rows, pixels, strict=True):
+            assert image[0, 0 if flips[row] else 31, 0] == 200 + row
+
+
+@pytest.mark.parametrize("cpus", [1, 3])
+def test_a_strong_view_comes_behind_the_weak_one(images, monkeypatch, cpus):
+    monkeypatch.setattr(loading, "usable_cores", lambda: cpus)
+    order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
+    weak, strong = draws_of(order, 2), draws_of(order, 2, STRONG)
+    for rows, pixels in ImageBatches(images, order, augmentation="crop", strong=True).epoch(2):
+        assert pixels.shape == (2, len(rows), 32, 32, 3)
+        for i, row in enumerate(rows.tolist()):
+            original = load(images.root / f"{row}.png", images.recipe)
+            first, second = pixels[:, i].numpy()
+            np.testing.assert_array_equal(first, augment(original, "crop", weak[row]))
+            np.testing.assert_array_equal(second, augment(original, "randaugment", strong[row]))
+
+
+def test_a_strong_view_leaves_the_weak_one_as_it_is(images):
+    order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
+    alone, beside = (ImageBatches(images, order, strong=strong) for strong in (False, True))
+    for (_, pixels), (_, both) in zip(alone.epoch(1), beside.epoch(1), strict=True):
+        assert torch.equal(pixels, both[0])
 
 
 def test_features_follow_the_same_order():
     features = torch.arange(50.0)[:, None].repeat(1, 4)
     order = EpochOrder(IDS, seed=0, batch_size=16)
-    for rows, inputs in FeatureBatches(features, order).epoch(1):
+    batches = FeatureBatches(features, order)
+    assert len(batches) == 4
+    for rows, inputs in batches.epoch(1):
         assert inputs[:, 2].tolist() == rows.tolist()
-    rows = torch.cat([rows for rows, _ in FeatureBatches(features, order).epoch(1)])
+    rows = torch.cat([rows for rows, _ in batches.epoch(1)])
     assert rows.tolist() == rows_of(order, 1)
+
+
+def test_strong_features_are_of_the_same_rows_and_of_a_view_drawn_each_epoch():
+    features = torch.arange(50.0)[:, None].repeat(1, 4)
+    strong = torch.stack([features + 100 * (view + 1) for view in range(3)])
+    order = EpochOrder(IDS, seed=0, batch_size=16)
+    seen = []
+    for epoch in range(2):
+        views = {}
+        for rows, inputs in FeatureBatches(features, order, strong).epoch(epoch):
+            assert inputs.shape == (2, len(rows), 4)
+            assert torch.equal(inputs[0], features[rows])
+            for row, value in zip(rows.tolist(), inputs[1, :, 3].tolist(), strict=True):
+                views[row], own = divmod(int(value), 100)
+                assert own == row
+        assert [views[row] for row in range(50)] == [
+            1 + draw % 3 for draw in draws_of(order, epoch, STRONG)
+        ]
+        seen.append(views)
+    assert seen[0] != seen[1]
+    assert set(seen[0].values()) == {1, 2, 3}
 
 
 def test_sequential_batches_visit_each_row_once_in_order_unmirrored(images):
     seen = list(sequential_batches(images, batch_size=3))
     assert torch.cat([rows for rows, _ in seen]).tolist() == list(range(7))
     assert [int(image[0, 31, 0]) for _, batch in seen for image in batch] == list(range(200, 207))
+
+
+def test_views_come_in_the_order_asked_for(images):
+    keys = [(row, ("none", 0), ("flip", 1)) for row in (5, 2, 2, 6)]
+    seen = list(view_batches(images, keys, batch_size=3))
+    assert [views.shape for _, views in seen] == [(2, 3, 32, 32, 3), (2, 1, 32, 32, 3)]
+    assert torch.cat([rows for rows, _ in seen]).tolist() == [5, 2, 2, 6]
+    plain, mirrored = torch.cat([views for _, views in seen], dim=1)
+    assert plain[:, 0, 31, 0].tolist() == [205, 202, 202, 206]
+    assert torch.equal(mirrored, plain.flip(2))
 
 
 def test_a_file_that_vanished_is_one_clear_error_also_from_a_worker(images, monkeypatch):

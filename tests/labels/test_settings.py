@@ -274,6 +274,19 @@ def test_all_of_the_labels_is_ordinary_full_supervision(world):
     pd.testing.assert_frame_equal(world.observe("sfl-100"), full)
 
 
+def test_a_setting_counts_images_or_entries_as_its_name_says_case_44():
+    ids = [f"{i:03}" for i in range(200)]
+    world = World({(i, "no"): 1 for i in ids} | {(i, "NA"): 1 for i in ids}, ids, [], [])
+    known = {name: entries(world.observe(name)) for name in ("sspl-20", "sfl-20", "fpl-20")}
+    images = {name: len({i for i, _ in cells}) for name, cells in known.items()}
+    assert images["sspl-20"] == images["sfl-20"] == 40  # 20 % of the images
+    assert len(known["sspl-20"]) == 40  # each shows one entry
+    assert len(known["sfl-20"]) == 40 * len(NAMES)  # each shows all
+    # 20 % of the entries, whatever their image: one shows none of 11 with a chance of 9 %.
+    assert abs(len(known["fpl-20"]) / (200 * len(NAMES)) - 0.2) < 0.04
+    assert images["fpl-20"] > 150
+
+
 def test_fpl_keeps_each_entry_with_its_probability():
     world = World({("0", "no"): 1}, [f"{i}" for i in range(400)], [], [])
     for percent in (10, 50, 90):

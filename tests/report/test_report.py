@@ -273,6 +273,23 @@ def test_a_method_that_validation_prefers_is_named(tmp_path, write):
     assert "On the validation split, which is" not in page.text
 
 
+def test_a_method_below_the_baseline_is_said_with_advice_case_41(tmp_path, write):
+    def fig(value):
+        return {"metrics": METRICS | {"mAP": value}}
+
+    page = write(
+        make_run(tmp_path / "sspl-20-an", **fig(0.5)),
+        make_run(tmp_path / "sspl-20-role", **fig(0.4)),
+        make_run(tmp_path / "sspl-20-epr", **fig(0.5)),
+        make_run(tmp_path / "fspl-role", **fig(0.3)),  # no baseline here
+    )
+    assert (
+        "Under sspl-20, an (50.0), which only takes every unknown label for absent, is better than "
+        "role (40.0): try another learning rate, more epochs, or another method." in page.text
+    )
+    assert page.text.count("is better than") == 1
+
+
 def test_drawn_pictures_are_called_a_stand_in(tmp_path, write):
     page = write(make_run(tmp_path / "sspl-40-an", params={"data.source": "scenes"}))
     assert "say nothing about photographs" in page.text

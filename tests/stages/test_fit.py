@@ -6,7 +6,9 @@ import onnx
 import pytest
 
 from plmcl.inference import Tagger, tag_files
-from plmcl.stages.fit import Request, run
+from plmcl.methods import method_names
+from plmcl.stages import check
+from plmcl.stages.fit import Request, run, write_params
 
 
 @pytest.mark.slow
@@ -38,3 +40,21 @@ def test_photographs_of_which_few_carry_one_label_become_a_tagger(photos5, tmp_p
     (prediction,) = tag_files(Tagger(tagger), [photos5 / "images/000001.jpg"], batch_size=1)
     scores = {tag.label: tag.score for tag in prediction.labels}
     assert max(scores, key=scores.get) == "train"
+
+
+def test_the_params_of_a_fit_hold_every_method_and_can_be_used_by_the_stages(tmp_path):
+    request = Request(
+        photos=tmp_path,
+        labels=None,
+        unlisted="unknown",
+        minus_one="refuse",
+        setting="given",
+        methods=["plmcl", "epr"],
+        labels_per_photo=None,
+        fine_tune=True,
+    )
+    params = write_params(request, tmp_path / "params.yaml")
+    check.run(params)
+    assert sorted(params.methods) == method_names()
+    assert params.grid.methods == ("plmcl", "epr")
+    assert params.train.mode == "linear_init"

@@ -32,6 +32,11 @@ class LabelStore:
         for name, values in self.state.items():
             values[rows] = state[name].to(values.dtype)
 
+    def replace(self, state: Mapping[str, Tensor]) -> None:
+        """Replace all rows; `state` has the names of `self.state`, each (N, L)."""
+        for name, values in self.state.items():
+            values.copy_(state[name])  # also where it is these values themselves
+
     def save(self, directory: Path) -> None:
         """Write the id index and one .npy file a name."""
         directory.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ _SETTINGS = {
     "sfl": "all labels of {}\u00a0% of the images",
     "sspl": "one label of {}\u00a0% of the images, none of the others",
 }
+BASELINE = "an"
 OPTIMISTIC = "optimistic: chosen on the test split"
 
 
@@ -88,6 +89,7 @@ def remarks(results: Sequence[Result], best: Result) -> list[str]:
         )
     if choice := _choice_on_validation(results, best):
         lines.append(choice)
+    lines += _below_the_baseline(results)
     if results[0].record.params.get("data.source") == "scenes":
         lines.append(
             "The pictures are drawn, as a stand-in that needs no download: the figures show that "
@@ -109,6 +111,28 @@ def _choice_on_validation(results: Sequence[Result], best: Result) -> str:
         f"On the validation split, which is the one to choose a method on, {chosen.method} is "
         f"ahead of {best.method}; a choice made on the test split flatters itself."
     )
+
+
+def _below_the_baseline(results: Sequence[Result]) -> list[str]:
+    """A line for each setting under which a method is worse than assuming negatives."""
+    lines = []
+    for setting in dict.fromkeys(result.setting for result in results):
+        here = [r for r in results if r.setting == setting and r.value is not None]
+        baseline = next((r for r in here if r.method == BASELINE), None)
+        if baseline is None:
+            continue
+        below = [
+            f"{r.method} ({figure(r)})"
+            for r in here
+            if r.figure == baseline.figure and (r.value or 0) < (baseline.value or 0)
+        ]
+        if below:
+            lines.append(
+                f"Under {setting}, {BASELINE} ({figure(baseline)}), which only takes every unknown "
+                f"label for absent, is better than {' and '.join(below)}: try another learning "
+                "rate, more epochs, or another method."
+            )
+    return lines
 
 
 def setting_in_words(setting: str) -> str:

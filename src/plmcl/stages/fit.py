@@ -1,11 +1,10 @@
 """From a folder of photos to a tagger: the same stages, chained, without git, DVC or MLflow."""
 
-import importlib.resources
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 from ruamel.yaml import YAML
@@ -15,6 +14,7 @@ from plmcl.errors import PlmclError
 from plmcl.evaluation import Evaluation
 from plmcl.methods import make_method
 from plmcl.params import Params, load_params
+from plmcl.presets import read_preset
 from plmcl.report import write_report
 from plmcl.run_record import RunRecord
 from plmcl.schemas import ObservedLabels, Splits, read_table
@@ -95,9 +95,8 @@ def run(request: Request, out: Path) -> Path:
 
 def write_params(request: Request, path: Path) -> Params:
     """Write the params.yaml of a request: the preset, with what the user said in its place."""
-    yaml = YAML()  # round trip: the preset's comments stay
-    preset = importlib.resources.files("plmcl") / "presets" / "fit.yaml"
-    values: Any = yaml.load(preset.read_text(encoding="utf-8"))
+    values = read_preset("fit")
+    values["methods"] = read_preset("methods")
     values["grid"] = {"settings": [request.setting], "methods": list(request.methods)}
     values["data"]["path"] = str(request.photos.resolve())
     values["sources"]["folder"] |= {
@@ -110,7 +109,7 @@ def write_params(request: Request, path: Path) -> Params:
     if request.fine_tune:
         values["train"]["mode"] = "linear_init"
     with path.open("w", encoding="utf-8") as file:
-        yaml.dump(values, file)
+        YAML().dump(values, file)  # round trip: the preset's comments stay
     return load_params(path)
 
 

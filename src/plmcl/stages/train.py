@@ -19,14 +19,14 @@ from plmcl.run_record import RunRecord
 from plmcl.stages.entry import run_stage
 from plmcl.stages.job import PHASES, Job, prepare
 from plmcl.stages.paths import Paths
-from plmcl.training import Fitted, fit
+from plmcl.training import Fitted
 
 # Where a training's numbers come from.
 CODE = tuple(
     f"plmcl.{name}"
     for name in (
-        *("data", "evaluation", "features", "labels", "methods", "models", "ordering", "ranking"),
-        *("stages.job", "training"),
+        *("data", "evaluation", "features", "heads", "labels", "methods", "models", "ordering"),
+        *("pooling", "ranking", "stages.job", "training"),
     )
 )
 
@@ -52,22 +52,10 @@ def run(
         f"{record.name}: {len(job.train)} images, {int(job.observations.observed.sum())} labels "
         f"known, {job.params.train.mode}, on {job.fabric.device}{resumed}"
     )
-    phases = job.phases()
     with show_progress(f"train {record.name}") as progress:
 
         def train(on_epoch: Any) -> Fitted:
-            return fit(
-                job.model,
-                job.method,
-                job.store,
-                job.observations,
-                phases,
-                fabric=job.fabric,
-                seed=params.seed,
-                checkpoints=checkpoints,
-                on_epoch=on_epoch,
-                progress=progress,
-            )
+            return job.fit(checkpoints=checkpoints, on_epoch=on_epoch, progress=progress)
 
         if track:
             with tracking.start_run(record, root=paths.root) as mlflow_run:
@@ -105,6 +93,8 @@ def _save(
     name, value = fitted.best_score
     model_record = ModelRecord(
         backbone=job.params.model.backbone,
+        pooling=job.params.model.pooling,
+        head=job.params.model.head,
         label_names=job.label_names,
         recipe=job.recipe.to_dict(),
         setting=setting,
@@ -164,13 +154,13 @@ def _record(
     return RunRecord(
         name=f"{setting}-{method_name}",
         experiment=params.tracking.experiment,
-        params=_used_params(params, method_name),
+        params=used_params(params, method_name),
         tags=tags,
     )
 
 
-def _used_params(params: Params, method_name: str) -> dict[str, Any]:
-    """Flat, dotted, and only what this run uses."""
+def used_params(params: Params, method_name: str) -> dict[str, Any]:
+    """The params that a run with a method uses, and no others: flat, by dotted path."""
     used: dict[str, Any] = {"seed": params.seed, "data.source": params.data.source}
     used |= {"labels.per_image": params.labels.per_image}
     unused = set(params.train.model_fields_set) - {"mode", "precision", "threads"}
@@ -204,7 +194,7 @@ def _identity(paths: Paths, params: Params, setting: str, method_name: str, job:
         if name.startswith(CODE) and module.__file__
     )
     parts = [
-        _used_params(params, method_name),
+        used_params(params, method_name),
         paths.data_sha256(),
         paths.splits_sha256(setting),
         job.weights.sha256,

@@ -1,0 +1,226 @@
+"""A training, set up from what the earlier stages wrote: a tiny project of drawn scenes."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from project import ROOT, SMALL, edit_params
+
+from plmcl.data.images import load
+from plmcl.data.manifest import Manifest
+from plmcl.errors import PlmclError
+from plmcl.evaluation import evaluate, selection_score
+from plmcl.models import load_classifier
+from plmcl.params import Params, load_params
+from plmcl.run_record import RunRecord
+from plmcl.stages import download, export, ingest, split, train
+from plmcl.stages import evaluate as evaluate_stage
+from plmcl.stages.job import Decoded, Job, prepare
+from plmcl.stages.paths import Paths
+
+SETTING = "sspl-40"
+# At this size the backbone's map has 3 x 3 places.
+PARTS = {"train.mode": "linear", "image.size": 96, "model.pooling": "parts", "model.head": "unit"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """All that comes before training."""
+    root = tmp_path_factory.mktemp("project")
+    shutil.copy(ROOT / "params.yaml", root)
+    edit_params(root / "params.yaml", SMALL | {"data.path": str(root)})
+    params, paths = load_params(root / "params.yaml"), Paths.of_project(root, "scenes")
+    download.run(paths, params)
+    ingest.run(paths, params)
+    split.run(paths, params, [SETTING])
+    return root
+
+
+@pytest.fixture
+def params_with(project, tmp_path):
+    """The project's params with other values."""
+
+    def load(changes: dict) -> Params:
+        shutil.copy(project / "params.yaml", tmp_path)
+        edit_params(tmp_path / "params.yaml", changes)
+        return load_params(tmp_path / "params.yaml")
+
+    return load
+
+
+@pytest.fixture
+def job_of(project, params_with):
+    """A training of a method with other params, set up."""
+
+    def job(method: str, changes: dict | None = None, **arguments) -> Job:
+        paths = Paths.of_project(project, "scenes")
+        return prepare(paths, params_with(changes or {}), SETTING, method, **arguments)
+
+    return job
+
+
+def fit(job: Job):
+    return job.fit(checkpoints=None, on_epoch=lambda entry: None, progress=lambda done, all: None)
+
+
+def weights_of(job: Job) -> list[torch.Tensor]:
+    return [values.clone() for values in job.model.state_dict().values()]
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("changes", [{"train.mode": "linear"}, PARTS], ids=["mean", "parts"])
+def test_a_head_in_closed_form_needs_no_epochs(job_of, changes):
+    job = job_of("ridge", changes)
+    backbone = [values.clone() for values in job.model.backbone.state_dict().values()]
+    fitted = fit(job)
+    assert fitted.best_epoch == 0
+    (entry,) = fitted.history
+    assert entry["epoch"] == 0
+    assert entry["phase"].startswith("solved, part ")
+    assert np.isfinite(entry["train/loss"])
+    assert entry["val/mAP"] == fitted.best_score[1]
+    assert same(backbone, list(job.model.backbone.state_dict().values()))
+    # What the head holds is what was scored, from the files as from the cached features.
+    mode = job.params.train.model_copy(update={"mode": "end_to_end"})
+    of_images = replace(job, params=job.params.model_copy(update={"train": mode}))
+    for probs in (job.predict(job.selection), of_images.predict(job.selection)):
+        scored = evaluate(job.selection.targets, job.selection.observed, probs)
+        assert selection_score(scored)[1] == pytest.approx(fitted.best_score[1])
+
+
+def test_the_closed_form_that_is_best_on_the_selection_split_is_kept(job_of):
+    job = job_of("ridge", PARTS)
+    best = fit(job).best_score[1]
+    scores = {}
+    for penalty in job.method.penalties:
+        for rounds in (1, 2):
+            section = {"penalties": (penalty,), "rounds": (rounds,)}
+            alone = replace(job, method=job.method.model_copy(update=section))
+            scores[penalty, rounds] = fit(alone).best_score[1]
+    assert best == max(scores.values())
+    assert min(scores.values()) < best  # they do differ: the test can fail
+
+
+@pytest.mark.slow
+def test_a_saved_closed_form_is_evaluated_and_exported(project, params_with):
+    params, paths = params_with(PARTS), Paths.of_project(project, "scenes")
+    record = train.run(paths, params, SETTING, "ridge", track=False)
+    assert record == RunRecord.read(paths.run(SETTING, "ridge") / "run.json")
+    assert [entry["epoch"] for entry in record.history] == [0]
+    names = Manifest.read(paths.manifests).label_names
+    model, saved = load_classifier(paths.model(SETTING, "ridge") / "model.pt", names)
+    assert (saved.best_epoch, saved.head, saved.pooling) == (0, "unit", "parts")
+    assert model.head.center.abs().sum() > 0
+    metrics = evaluate_stage.run(paths, params, SETTING, "ridge", track=False).metrics
+    job = prepare(paths, params, SETTING, "ridge")
+    fit(job)
+    scored = evaluate(job.test.targets, job.test.observed, job.predict(job.test))
+    assert metrics["mAP"] == pytest.approx(scored.metrics["mAP"])
+    assert export.run(paths, params, SETTING, "ridge").stat().st_size > 10_000
+
+
+def test_the_closed_form_competes_with_the_epochs_of_fine_tuning(job_of):
+    job = job_of("ridge", {"train.fine_tune.epochs": 2})
+    fitted = fit(job)
+    assert [entry["epoch"] for entry in fitted.history] == [0, 1, 2]
+    assert [entry["phase"].split(",")[0] for entry in fitted.history] == [
+        "solved",
+        "fine_tune",
+        "fine_tune",
+    ]
+    scores = [entry["val/mAP"] for entry in fitted.history]
+    assert fitted.best_score[1] == max(scores)
+    assert fitted.best_epoch == scores.index(max(scores))
+    # The solved head is where fine-tuning starts, whatever the mode.
+    whole = fit(job_of("ridge", {"train.fine_tune.epochs": 2, "train.mode": "end_to_end"}))
+    assert whole.history == fitted.history
+
+
+def test_fine_tuning_that_spoils_the_closed_form_is_not_kept(job_of):
+    changes = {"train.fine_tune.learning_rate": 3e-3}
+    spoilt, solved = job_of("ridge", changes), job_of("ridge", {"train.mode": "linear"})
+    before, after = (entry["val/mAP"] for entry in fit(spoilt).history)
+    fit(solved)
+    assert after < before
+    assert same(weights_of(spoilt), weights_of(solved))
+
+
+def test_a_method_that_solves_and_finds_nothing_is_named(job_of, monkeypatch):
+    job = job_of("ridge", {"train.mode": "linear"})
+    monkeypatch.setattr(type(job.method), "solve", lambda *_: iter(()))
+    with pytest.raises(PlmclError, match="Ridge: no head in closed form was found"):
+        fit(job)
+
+
+@pytest.mark.parametrize("method", ["an", "ridge"])
+def test_the_center_is_the_mean_of_the_training_features(job_of, method):
+    job = job_of(method, PARTS)
+    assert (job.model.head.center == 0).all()
+    fit(job)
+    features = job.features_of(job.train)[0]
+    torch.testing.assert_close(job.model.head.center, features.mean(dim=0))
+    assert features.shape == (len(job.train), sum(job.model.head.parts))
+
+
+@pytest.mark.parametrize("mode", ["linear", "end_to_end"])
+def test_a_method_with_strong_views_trains(job_of, mode):
+    job = job_of("fixmatch", {"train.mode": mode, "train.linear.epochs": 1})
+    assert job.method.needs_strong_view
+    before = weights_of(job)
+    fitted = fit(job)
+    assert [entry["phase"] for entry in fitted.history] == [
+        {"linear": "linear", "end_to_end": "fine_tune"}[mode]
+    ]
+    assert np.isfinite(fitted.history[0]["train/loss"])
+    assert not same(before, weights_of(job))
+
+
+def test_strong_views_are_as_many_as_the_params_say_and_differ(job_of):
+    job = job_of("fixmatch", {"train.linear.views": 3})
+    job.compute_features()
+    views = job.features_of(job.train, "randaugment", 3)
+    assert views.shape == (3, len(job.train), job.model.num_features)
+    assert not torch.equal(views[0], views[1])
+
+
+@pytest.mark.parametrize("method", ["ridge", "plmcl"])
+def test_decoded_pixels_train_the_same_as_files(job_of, method):
+    files = job_of(method)
+    rows = [files.train, files.selection, files.test]
+    ids = [image_id for part in rows for image_id in part.image_ids]
+    loaded = [load(files.raw / path, files.recipe) for part in rows for path in part.paths]
+    # In another order than that of any split.
+    decoded = Decoded(ids[::-1], np.stack(loaded[::-1]))
+    memory = job_of(method, decoded=decoded)
+    assert fit(memory) == fit(files)
+    assert same(weights_of(memory), weights_of(files))
+    np.testing.assert_array_equal(memory.predict(memory.test), files.predict(files.test))
+
+
+def test_what_a_state_begins_with_follows_from_the_seed_alone(job_of):
+    """ROLE draws; the generator that everything else draws from stays as it was."""
+    drawn = {}
+    for name, seed, before in (("one", 0, 1), ("again", 0, 2), ("other", 5, 1)):
+        torch.manual_seed(before)
+        expected = torch.rand(1)
+        torch.manual_seed(before)
+        job = job_of("role", {"seed": seed})
+        assert torch.rand(1) == expected
+        drawn[name] = job.store.state["latent"][~job.observations.observed]
+    assert torch.equal(drawn["one"], drawn["again"])
+    assert not torch.equal(drawn["one"], drawn["other"])
+
+
+def test_the_head_follows_from_the_seed_and_the_backbone_is_not_shared(job_of):
+    first, second = job_of("an"), job_of("an")
+    assert same(weights_of(first), weights_of(second))
+    before = weights_of(second)
+    fit(first)
+    assert same(before, weights_of(second))
+    assert not same(before, weights_of(first))
