@@ -1,8 +1,4 @@
-"""The command line: one command a stage, and what a user needs beside them.
-
-Each command imports what it runs only when it runs, so that `--help` answers at once and
-`predict` needs neither torch nor pandas.
-"""
+"""Commands for a user's own photos."""
 
 import os
 import sys
@@ -14,21 +10,10 @@ from typing import Annotated, Literal
 import typer
 
 from plmcl.data import MAX_PIXELS
-from plmcl.stages.entry import run_app
 
 PARTIAL = 3  # exit code: something was answered, and something was not
 
-app = typer.Typer(
-    help="Multi-label image tagging from almost no annotation.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-Setting = Annotated[str, typer.Argument(help="Label setting, such as sspl-40, fspl, given.")]
-Method = Annotated[str, typer.Argument(help="Method, such as an, epr, plmcl.")]
-OWN, PIPELINE = "From your own photos", "The pipeline's stages (dvc repro runs them in order)"
 
-
-@app.command(rich_help_panel=OWN)
 def fit(
     photos: Annotated[Path, typer.Argument(help="Folder of images.")],
     out: Annotated[Path, typer.Option(help="Folder for the tagger and all that belongs to it.")],
@@ -51,7 +36,7 @@ def fit(
         str, typer.Option(help="given: your labels as they are. sspl-40, …: hide some, to measure.")
     ] = "given",
     method: Annotated[
-        list[str] | None, typer.Option(help="Repeat it to compare. Default: an, epr, plmcl.")
+        list[str] | None, typer.Option(help="Repeat it to compare. Default: an, epr, ridge.")
     ] = None,
     labels_per_photo: Annotated[
         float | None, typer.Option(help="How many labels a photo has, on average.")
@@ -72,14 +57,13 @@ def fit(
         unlisted=unlisted,
         minus_one=minus_one,
         setting=setting,
-        methods=method or ["an", "epr", "plmcl"],
+        methods=method or ["an", "epr", "ridge"],
         labels_per_photo=labels_per_photo,
         fine_tune=fine_tune,
     )
     run(request, out)
 
 
-@app.command(rich_help_panel=OWN)
 def predict(
     paths: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
     model: Annotated[Path, typer.Option(help="A model.onnx of ours.")],
@@ -144,7 +128,6 @@ def _can_be_made(path: Path | None) -> Path | None:
     return path
 
 
-@app.command(rich_help_panel=OWN)
 def doctor(
     folder: Annotated[Path, typer.Argument(help="Folder of images.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a file.")] = False,
@@ -200,87 +183,3 @@ def doctor(
         typer.echo(f"moved to {quarantine}: {move_aside(checkup, quarantine)} files", err=True)
     if len(checkup.set_aside):
         raise typer.Exit(PARTIAL)
-
-
-@app.command(rich_help_panel=PIPELINE)
-def check() -> None:
-    """Find what is wrong in params.yaml before anything is downloaded."""
-    from plmcl.stages.check import main
-
-    main()
-
-
-@app.command(rich_help_panel=PIPELINE)
-def download() -> None:
-    """Fetch, draw or copy the configured source into data/raw."""
-    from plmcl.stages.download import main
-
-    main()
-
-
-@app.command(rich_help_panel=PIPELINE)
-def ingest() -> None:
-    """Open every file once and write the manifest."""
-    from plmcl.stages.ingest import main
-
-    main()
-
-
-@app.command(rich_help_panel=PIPELINE)
-def split() -> None:
-    """Make train / val / test and the labels that each setting shows."""
-    from plmcl.stages.split import main
-
-    main()
-
-
-@app.command(rich_help_panel=PIPELINE)
-def train(setting: Setting, method: Method) -> None:
-    """Train METHOD under SETTING.
-
-    Example: plmcl train sspl-40 plmcl
-    """
-    from plmcl.stages.train import main
-
-    main(setting, method)
-
-
-@app.command(rich_help_panel=PIPELINE)
-def evaluate(setting: Setting, method: Method) -> None:
-    """Evaluate METHOD under SETTING on the test split."""
-    from plmcl.stages.evaluate import main
-
-    main(setting, method)
-
-
-@app.command(rich_help_panel=PIPELINE)
-def export(setting: Setting, method: Method) -> None:
-    """Export the model of METHOD under SETTING to ONNX."""
-    from plmcl.stages.export import main
-
-    main(setting, method)
-
-
-@app.command(rich_help_panel=PIPELINE)
-def report() -> None:
-    """Write reports/index.html."""
-    from plmcl.stages.report import main
-
-    main()
-
-
-@app.command(rich_help_panel=PIPELINE)
-def track() -> None:
-    """Put runs into MLflow that it lacks: of a fresh clone, or out of DVC's run cache."""
-    from plmcl.stages.track import main
-
-    main()
-
-
-def main() -> None:
-    """The console script."""
-    run_app(app)
-
-
-if __name__ == "__main__":
-    main()

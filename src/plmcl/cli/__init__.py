@@ -1,0 +1,42 @@
+"""The command line: one command a stage, and what a user needs beside them.
+
+Each command imports what it runs only when it runs, so that `--help` answers at once and
+`predict` needs neither torch nor pandas.
+"""
+
+from collections.abc import Callable, Mapping
+
+import typer
+
+from plmcl.cli import many, own, pipeline
+from plmcl.stages.entry import run_app
+
+PANELS: Mapping[str, tuple[Callable[..., None], ...]] = {
+    "From your own photos": (own.fit, own.predict, own.doctor),
+    "Experiments": (many.preset, many.grid, many.diff),
+    "The pipeline's stages (dvc repro runs them in order)": (
+        pipeline.check,
+        pipeline.download,
+        pipeline.ingest,
+        pipeline.split,
+        pipeline.train,
+        pipeline.evaluate,
+        pipeline.export,
+        pipeline.report,
+        pipeline.track,
+    ),
+}
+
+app = typer.Typer(
+    help="Multi-label image tagging from almost no annotation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+
+
+def main() -> None:
+    """The console script."""
+    run_app(app)

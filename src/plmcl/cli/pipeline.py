@@ -1,0 +1,74 @@
+"""One command a stage of the pipeline, and the check before them."""
+
+from typing import Annotated
+
+import typer
+
+Setting = Annotated[str, typer.Argument(help="Label setting, such as sspl-40, fspl, given.")]
+Method = Annotated[str, typer.Argument(help="Method, such as epr, plmcl, ridge.")]
+
+
+def check() -> None:
+    """Find what is wrong in params.yaml before anything is downloaded."""
+    from plmcl.stages.check import main
+
+    main()
+
+
+def download() -> None:
+    """Fetch, draw or copy the configured source into data/raw."""
+    from plmcl.stages.download import main
+
+    main()
+
+
+def ingest() -> None:
+    """Open every file once and write the manifest."""
+    from plmcl.stages.ingest import main
+
+    main()
+
+
+def split() -> None:
+    """Make train / val / test and the labels that each setting shows."""
+    from plmcl.stages.split import main
+
+    main()
+
+
+def train(setting: Setting, method: Method) -> None:
+    """Train METHOD under SETTING.
+
+    Example: plmcl train sspl-40 plmcl
+    """
+    from plmcl.stages.train import main
+
+    main(setting, method)
+
+
+def evaluate(setting: Setting, method: Method) -> None:
+    """Evaluate METHOD under SETTING on the test split."""
+    from plmcl.stages.evaluate import main
+
+    main(setting, method)
+
+
+def export(setting: Setting, method: Method) -> None:
+    """Export the model of METHOD under SETTING to ONNX."""
+    from plmcl.stages.export import main
+
+    main(setting, method)
+
+
+def report() -> None:
+    """Write reports/index.html."""
+    from plmcl.stages.report import main
+
+    main()
+
+
+def track() -> None:
+    """Put runs into MLflow that it lacks: of a fresh clone, or out of DVC's run cache."""
+    from plmcl.stages.track import main
+
+    main()
