@@ -13,6 +13,7 @@ PARAMS = YAML(typ="safe").load(ROOT / "params.yaml")
 STAGES = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
 TEXTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in PAGES}
 EVERY_PAGE = pytest.mark.parametrize("page", TEXTS)
+METHODS = {page: text for page, text in TEXTS.items() if page.startswith("docs/methods")}
 FILE_SUFFIXES = {"csv", "json", "jsonl", "parquet", "pt", "onnx", "yaml"}
 
 
@@ -60,7 +61,7 @@ def test_code_and_tests_name_no_page_that_is_not_there():
     missing = []
     for folder in ("src", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for name in re.findall(r"\b(?:docs/\w+|README)\.md\b", path.read_text("utf-8")):
+            for name in re.findall(r"\b(?:docs/[\w-]+|README)\.md\b", path.read_text("utf-8")):
                 if not (ROOT / name).exists():
                     missing.append((path.name, name))
     assert not missing
@@ -102,6 +103,8 @@ def test_a_printed_command_can_be_typed(line, plmcl_commands):
             lookup(change.partition("=")[0])
         if arguments[0] == "repro":
             assert {target.partition("@")[0] for target in parsed.targets} <= set(STAGES)
+    elif program == "python":
+        assert all((ROOT / argument).exists() for argument in arguments if "/" in argument)
     else:
         assert line in {
             "source .venv/bin/activate",
@@ -113,7 +116,12 @@ def test_a_printed_command_can_be_typed(line, plmcl_commands):
 @EVERY_PAGE
 def test_commands_and_options_named_in_the_text_exist(page, plmcl_commands):
     options = {
-        name: {option for parameter in command.params for option in parameter.opts} | {"--help"}
+        name: {
+            option
+            for parameter in command.params
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        | {"--help"}
         for name, command in plmcl_commands.items()
     }
     anywhere = set.union(*options.values())
@@ -141,7 +149,7 @@ def test_keys_named_in_the_text_are_in_params_yaml(page):
     for key in named:
         if key.rpartition(".")[2] not in FILE_SUFFIXES:
             lookup(key)
-    if page == "docs/methods.md":
+    if page in METHODS:
         assert len(named) > 12
 
 
@@ -156,8 +164,18 @@ def test_defaults_in_tables_are_those_of_params_yaml(page):
 
 def test_every_value_of_every_method_is_explained():
     keys = {f"methods.{name}.{key}" for name, part in PARAMS["methods"].items() for key in part}
-    listed = {key for cells in column(TEXTS["docs/methods.md"], "field") for key in cells}
-    assert listed == keys
+    tables_of_fields = [cells for page in METHODS.values() for cells in column(page, "field")]
+    assert sorted(key for cells in tables_of_fields for key in cells) == sorted(keys)
+
+
+def test_every_method_is_in_the_table_of_methods_and_leads_to_its_section():
+    from plmcl.methods import method_names
+
+    cells = column(TEXTS["docs/methods.md"], "method")[0]
+    names = [re.match(r"\[`(\w+)`\]\((.*)\)$", cell).groups() for cell in cells]
+    assert sorted(name for name, _ in names) == method_names()
+    for name, target in names:
+        assert target.partition("#")[2].partition("-")[0] == name
 
 
 def test_every_key_of_every_source_is_explained_with_its_default():
@@ -167,17 +185,39 @@ def test_every_key_of_every_source_is_explained_with_its_default():
     assert sorted(listed) == sorted([*keys, "data.path"])
 
 
-def test_yaml_on_the_pages_is_a_part_of_a_params_yaml():
+def test_yaml_on_the_pages_is_a_part_of_a_params_yaml_or_a_grid():
+    from plmcl.grid.plan import make_variants
+    from plmcl.grid.spec import GridSpec
+    from plmcl.params import load_params, parse_section
+
     for page, text in TEXTS.items():
         for block in blocks(text, "yaml"):
-            assert set(YAML(typ="safe").load(block)) <= set(PARAMS), page
+            values = YAML(typ="safe").load(block)
+            if "rows" in values:
+                spec = parse_section(GridSpec, values, page)
+                assert make_variants(spec, load_params(ROOT / "params.yaml"))
+            else:
+                assert set(values) <= set(PARAMS), page
+
+
+def test_every_key_of_a_grid_every_column_and_every_grid_is_explained():
+    from plmcl.grid.results import COLUMNS
+    from plmcl.grid.spec import GridSpec, Row
+
+    page = TEXTS["docs/grids.md"]
+    assert column(page, "key") == [list(GridSpec.model_fields)]
+    assert column(page, "key of a row") == [list(Row.model_fields)]
+    assert column(page, "column") == [list(COLUMNS)]
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "grids").glob("*.yaml")]
+    assert sorted(*column(page, "grid")) == sorted(files)
 
 
 def test_every_method_and_every_kind_of_setting_is_in_the_readmes_tables():
     methods, settings = column(TEXTS["README.md"], "method"), column(TEXTS["README.md"], "setting")
     # Settled by the files and by the pattern that params.yaml is held against.
     files = (ROOT / "src/plmcl/methods").glob("[a-z]*.py")
-    assert {path.stem for path in files if path.stem != "base"} == set(methods[0])
+    named = {name for cell in methods[0] for name in cell.split("`, `")}
+    assert {path.stem for path in files if path.stem != "base"} == named
     from plmcl.labels.settings import Setting
 
     assert {Setting.parse(name.replace("-P", "-40")).kind for name in settings[0]} == {

@@ -4,6 +4,7 @@ import importlib
 import math
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from project import ROOT, SMALL, edit_params
 from ruamel.yaml import YAML
 
 from plmcl.errors import PlmclError
-from plmcl.methods.base import Schedule
+from plmcl.methods.base import Batch, Context
 from plmcl.params import load_params
 from plmcl.stages import check, download, ingest, split, train
 from plmcl.stages.paths import Paths
@@ -49,13 +50,13 @@ def test_the_new_method_is_the_loop_over_its_entries(ensembling):
     logits = torch.randn(4, 3, generator=generator, requires_grad=True)
     targets = (torch.rand(4, 3, generator=generator) < 0.5).float()
     observed = torch.rand(4, 3, generator=generator) < 0.5
-    labels = ensembling.initial_state(targets, observed)
+    context = Context(epoch=3, epochs=4, step=0, learning_rate=1e-3, positives_per_image=1.5)
+    batch = Batch(logits, targets, observed, ensembling.initial_state(targets, observed))
     for _ in range(2):
-        labels = ensembling.update(logits, targets, observed, labels)
+        batch = replace(batch, labels=ensembling.update(batch, context))
+    labels = batch.labels
     assert not labels["mean"].requires_grad
-    value = ensembling.loss(
-        logits, targets, observed, labels, schedule=Schedule(3, 4), positives_per_image=1.5
-    )
+    value = ensembling.loss(batch, context)
     total = count = 0.0
     for row in range(4):
         for column_ in range(3):
