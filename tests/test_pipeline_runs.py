@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
     """Case 81: the state lies outside the outputs, which DVC removes before a stage runs."""
     changes = {"train.mode": "linear", "grid.methods": ["plmcl"]}
-    changes |= {"train.linear": {"epochs": 60, "batch_size": 4, "learning_rate": 1e-3}}
+    changes |= {"train.linear": {"epochs": 30, "batch_size": 4, "learning_rate": 1e-3, "views": 2}}
     project = make_project(tmp_path / "killed", changes)
     run_command("dvc", "repro", "split", cwd=project)
     whole = shutil.copytree(project, tmp_path / "whole")
