@@ -1,8 +1,10 @@
 """Features are computed once for the same pixels and weights, and never for others."""
 
+import hashlib
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+import plmcl
+from plmcl import features
 from plmcl.data.images import Recipe
 from plmcl.data.loading import ImageRows
 from plmcl.features import cached_features
@@ -223,3 +227,9 @@ def test_what_a_killed_process_had_written_is_not_computed_again(images, tmp_pat
     again, computed = compute(images, tmp_path / "cache")
     assert computed == 3
     assert torch.equal(again, whole)
+
+
+@pytest.mark.parametrize("name", ["models", "pooling", "data/augmentation", "data/images"])
+def test_features_are_known_by_the_code_that_makes_them(name):
+    source = Path(plmcl.__file__).parent / f"{name}.py"
+    assert hashlib.sha256(source.read_bytes()).hexdigest() in features._code()

@@ -20,6 +20,7 @@ from plmcl.data.images import Recipe
 from plmcl.data.loading import FORWARD_BATCH_SIZE, ImageRows, Key, view_batches
 from plmcl.models import Classifier
 from plmcl.ordering import positions, rank_keys
+from plmcl.pooling import make_pooling
 from plmcl.progress import ProgressCallback
 
 # Written each time that so many views are computed, so that a killed process loses no more.
@@ -38,7 +39,7 @@ def cached_features(
     kind: Augmentation = "none",
     views: int = 1,
 ) -> Tensor:
-    """Features (views, N, D) in fp32, on `device`, of views of images.
+    """Features (views, N, D) in fp32, on the CPU, of views of images.
 
     View v of an image follows from v, `kind` and the image's content alone. What the cache holds
     is not computed again, whichever images it was computed with. If several processes ask at
@@ -75,7 +76,7 @@ def cached_features(
 
 def _code() -> list[str]:
     """What turns a file into features: our code and the libraries under it."""
-    parts = (Classifier, Recipe, open_rgb, augment, cached_features)
+    parts = (Classifier, make_pooling, Recipe, open_rgb, augment, cached_features)
     files = [inspect.getsourcefile(part) for part in parts]
     hashes = [hashlib.sha256(Path(file or "").read_bytes()).hexdigest() for file in files]
     libraries = ("torch", "torchvision", "timm", "pillow")

@@ -1,5 +1,8 @@
 """What an image becomes follows from the kind and the key alone, and is what is documented."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -117,3 +120,9 @@ def test_randaugment_works_at_magnitude_9_of_30():
     assert all(any(-2 <= level - exact <= 1 for exact in allowed) for level in levels)
     assert {72, 73} & levels
     assert {126, 127} & levels
+
+
+def test_what_augments_nothing_does_not_wait_for_torchvision():
+    """Its import takes two seconds, and every stage and command would pay them."""
+    code = "import sys, plmcl.data.loading; sys.exit('torchvision' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

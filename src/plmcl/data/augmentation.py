@@ -1,14 +1,15 @@
 """Random changes of an image, each of which follows from a kind and a key alone."""
 
 import functools
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torchvision.transforms import v2  # type: ignore[import-untyped]
+from torch import Tensor
 
 Augmentation = Literal["none", "flip", "crop", "randaugment"]
 
@@ -44,11 +45,18 @@ def augment(pixels: npt.NDArray[np.uint8], kind: Augmentation, key: int) -> npt.
 
 
 @functools.cache
-def _transform(kind: Literal["crop", "randaugment"], height: int, width: int) -> v2.Transform:
+def _transform(
+    kind: Literal["crop", "randaugment"], height: int, width: int
+) -> Callable[[Tensor], Tensor]:
+    # Here, since it takes two seconds that every stage and command would wait.
+    v2: Any = importlib.import_module("torchvision.transforms.v2")
     if kind == "randaugment":
-        return v2.RandAugment(num_ops=2, magnitude=9)
-    crop = v2.RandomResizedCrop((height, width), scale=(0.4, 1.0), antialias=True)
-    return v2.Compose([crop, v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2)])
+        steps = [v2.RandAugment(num_ops=2, magnitude=9)]
+    else:
+        crop = v2.RandomResizedCrop((height, width), scale=(0.4, 1.0), antialias=True)
+        steps = [crop, v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2)]
+    transform: Callable[[Tensor], Tensor] = v2.Compose(steps)
+    return transform
 
 
 @contextmanager
