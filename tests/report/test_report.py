@@ -2,6 +2,7 @@ import dataclasses
 import json
 import math
 import re
+import warnings
 from html.parser import HTMLParser
 
 import numpy as np
@@ -434,3 +435,13 @@ def test_figures_of_difficult_objects_are_shown_where_there_are_any_case_27(tmp_
     assert "69.83" in page.text
     assert "77.41" in page.text
     assert "difficult" not in write(make_run(tmp_path / "sspl-60-an")).text
+
+
+def test_a_head_in_closed_form_has_its_point_in_the_chart(tmp_path, write):
+    curve = {"epoch": [0], "phase": ["solved"], "train_loss": [0.1], "selection": [0.7]}
+    alone = make_run(tmp_path / "sspl-40-ridge")
+    pd.DataFrame(curve).to_csv(alone / "history.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of an axis without length
+        page = write(alone)
+    assert page.html.count("<svg") == page.html.count("</svg>") > 0

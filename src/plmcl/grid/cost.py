@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from plmcl.grid.entries import Entries
 from plmcl.grid.spec import GridSpec
 from plmcl.labels.settings import Setting
-from plmcl.report.charts import POINTS_PER_INCH, WIDTH, shorten
+from plmcl.report.charts import POINTS_PER_INCH, WIDTH, chart_style, shorten
 
 # The paper: 20,000 worker hours for the 2.5 million labels of COCO; 49.2k of them are 394 hours.
 SECONDS_A_LABEL = 20_000 * 3600 / 2_500_000
@@ -24,21 +24,7 @@ _COLOURS = (
 )  # fmt: skip
 _DASHES = ("-", "--", ":", "-.")
 _INK, _FAINT = "#4c4c49", "#dcdcd7"
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "plmcl cost",
-    "font.size": 12,
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _FAINT,
-    "xtick.color": _FAINT,
-    "ytick.color": _FAINT,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
-    "grid.color": _FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+_STYLE = chart_style(_INK, _FAINT) | {"svg.hashsalt": "plmcl cost"}
 _PLOT, _BELOW, _LEGEND_LINE = 210.0, 46.0, 18.0  # heights in points
 _NAME_CELLS = 40
 

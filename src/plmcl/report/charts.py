@@ -32,20 +32,32 @@ _VARIABLES = {_INK: "--ink-2", _FAINT: "--line", _BAR: "--c0"} | {
     colour: f"--c{i}" for i, colour in enumerate(_SERIES)
 }
 _DASHES = ["-", "--", ":", "-."]
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "font.size": 12,
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _FAINT,
-    "xtick.color": _FAINT,
-    "ytick.color": _FAINT,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
-    "grid.color": _FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+
+
+def chart_style(ink: str, faint: str) -> Any:
+    """Settings of matplotlib that our charts share.
+
+    Args:
+        ink: Colour of text.
+        faint: Colour of lines that only help.
+    """
+    return {
+        "svg.fonttype": "none",
+        "font.size": 12,
+        "text.color": ink,
+        "axes.labelcolor": ink,
+        "axes.edgecolor": faint,
+        "xtick.color": faint,
+        "ytick.color": faint,
+        "xtick.labelcolor": ink,
+        "ytick.labelcolor": ink,
+        "grid.color": faint,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+
+
+_STYLE = chart_style(_INK, _FAINT)
 
 
 def learning_curves(curves: Mapping[int, pd.DataFrame], *, percent: bool) -> Markup:
@@ -70,8 +82,10 @@ def learning_curves(curves: Mapping[int, pd.DataFrame], *, percent: bool) -> Mar
             axes.plot(epochs[best], scores[best], marker="o", markersize=7, **series)
         for start in _phase_starts(list(curves.values())):
             axes.axvline(start - 0.5, color=_INK, linestyle=":", linewidth=1, zorder=0)
+        # Epoch 0: a head in closed form.
+        first = min(curve["epoch"].min() for curve in curves.values())
         last = max(curve["epoch"].max() for curve in curves.values())
-        axes.set_xlim(0.5, last + 0.5)
+        axes.set_xlim(first - 0.5, last + 0.5)
         axes.grid(axis="y", linewidth=0.8)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
