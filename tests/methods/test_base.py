@@ -14,6 +14,7 @@ from plmcl.methods.base import (
     State,
     cross_entropy,
     expected_positive_penalty,
+    focal_cross_entropy,
     observed_cross_entropy,
     smooth,
 )
@@ -130,6 +131,29 @@ def test_unobserved_entries_give_neither_value_nor_gradient() -> None:
     assert result.tolist() == [[pytest.approx(math.log(2)), 0, 0]]
     assert logits.grad is not None
     assert logits.grad.tolist() == [[-0.5, 0, 0]]
+
+
+@pytest.mark.parametrize("focus", [0.0, 0.5, 2.0])
+def test_focal_cross_entropy_equals_a_double_loop_and_is_finite_with_its_gradient(
+    focus: float,
+) -> None:
+    logits = torch.linspace(-6, 6, 12).view(4, 3)
+    result = focal_cross_entropy(logits, focus)
+    for i in range(4):
+        for j in range(3):
+            p = 1 / (1 + math.exp(-float(logits[i, j])))
+            expected = -((1 - p) ** focus) * math.log(p)
+            assert float(result[i, j]) == pytest.approx(expected, rel=1e-4)
+    extreme = torch.tensor([-100.0, 100.0], dtype=torch.float16, requires_grad=True)
+    focal_cross_entropy(extreme, focus).sum().backward()
+    assert extreme.grad is not None
+    assert extreme.grad.isfinite().all()
+
+
+def test_what_is_not_observed_is_assumed_negative_and_its_target_unread() -> None:
+    targets = torch.tensor([[1.0, math.nan, 0.0]])
+    batch = Batch(torch.zeros(1, 3), targets, torch.tensor([[True, False, True]]))
+    assert batch.assumed.tolist() == [[1, 0, 0]]
 
 
 def test_smoothing_is_applied_on_both_sides() -> None:

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -20,8 +19,7 @@ class AssumeNegative(Method):
 
     def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
-        assumed = torch.where(batch.observed, batch.targets.float(), 0.0)
-        return cross_entropy(batch.logits, smooth(assumed, self.smoothing)).mean()
+        return cross_entropy(batch.logits, smooth(batch.assumed, self.smoothing)).mean()
 
 
 METHOD = AssumeNegative

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from plmcl.methods.base import Batch, Context, Method
+from plmcl.methods.base import Batch, Context, Method, focal_cross_entropy
 
 # Below this a shifted prediction counts as 0, where a power below 1 has no gradient.
 SMALLEST = 1e-8
@@ -34,8 +34,7 @@ class Asymmetric(Method):
     def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
         logits = batch.logits.float()
-        focal = torch.exp(-self.positive_focus * functional.softplus(logits))
-        positive = focal * functional.softplus(-logits)
+        positive = focal_cross_entropy(logits, self.positive_focus)
         # log(1 - p_m) = min(log(1 - p + m), 0), from log(1 - p): that is finite where 1 - p is 0.
         clip = logits.new_tensor(self.clip).log()
         log_absent = torch.logaddexp(functional.logsigmoid(-logits), clip).clamp(max=0)

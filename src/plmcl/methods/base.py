@@ -4,6 +4,7 @@ A method is not the model: it maps a batch's logits and what is known of its lab
 may keep state for each training image. It knows neither ranks, files, MLflow nor DVC.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from plmcl.params import Section
+
+# logit(0.995): Cole et al.'s finite stand-in for an observed label.
+OBSERVED_LATENT = math.log(0.995 / 0.005)
 
 # Rows of a method's per-image state: one float tensor (B, L), or (B, 1), for each name.
 State = Mapping[str, Tensor]
@@ -39,6 +43,11 @@ class Batch:
     labels: State = field(default_factory=dict)
     strong: Tensor | None = None
     passes: Tensor | None = None
+
+    @property
+    def assumed(self) -> Tensor:
+        """(B, L) float: what is observed, and 0 for all else: unobserved is assumed negative."""
+        return torch.where(self.observed, self.targets.float(), 0.0)
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,32 @@ def observed_cross_entropy(logits: Tensor, targets: Tensor, observed: Tensor) ->
     # Both: a NaN target behind one `where` alone would still reach the gradient as 0 * NaN.
     known = torch.where(observed, targets.float(), 0.0)
     return torch.where(observed, cross_entropy(logits, known), 0.0)
+
+
+def focal_cross_entropy(logits: Tensor, focus: float) -> Tensor:
+    """Entry-wise -(1-p)^gamma log p with p = sigmoid(logits) (Lin et al., arXiv 1708.02002).
+
+    With the negated logits it is that of an absent label. In fp32; value and gradient are finite.
+
+    Args:
+        logits: (B, L), any float precision.
+        focus: gamma.
+    """
+    logits = logits.float()
+    # log(1 - p) = -softplus(logit): the power itself has no gradient where 1 - p is 0.
+    weight = torch.exp(-focus * functional.softplus(logits))
+    return weight * functional.softplus(-logits)
+
+
+def observed_latent(targets: Tensor, observed: Tensor, otherwise: Tensor | float) -> Tensor:
+    """Logits of label estimates to begin with: +-`OBSERVED_LATENT` where observed; (B, L) fp32.
+
+    Args:
+        targets: (B, L) in {0, 1} where observed.
+        observed: (B, L) bool.
+        otherwise: Where not observed; (B, L), or one for all.
+    """
+    return torch.where(observed, (2 * targets.float() - 1) * OBSERVED_LATENT, otherwise)
 
 
 def smooth(targets: Tensor, smoothing: float) -> Tensor:

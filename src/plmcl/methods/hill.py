@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from plmcl.methods.base import Batch, Context, Method
+from plmcl.methods.base import Batch, Context, Method, focal_cross_entropy
 
 
 class Hill(Method):
@@ -33,10 +33,8 @@ class Hill(Method):
     def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
         logits = batch.logits.float()
-        shifted, probs = logits - self.margin, logits.sigmoid()
-        # log(1 - p) = -softplus(logit): the power itself has no gradient where 1 - p is 0.
-        focal = torch.exp(-self.focus * functional.softplus(shifted))
-        positive = focal * functional.softplus(-shifted)
+        probs = logits.sigmoid()
+        positive = focal_cross_entropy(logits - self.margin, self.focus)
         negative = functional.softplus(logits)
         hill = (self.unobserved_weight - probs) * probs**2
         known = torch.where(batch.targets > 0, positive, negative)

@@ -35,13 +35,12 @@ class PseudoLabelConsistency(Method):
     def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
         assert batch.strong is not None
-        assumed = torch.where(batch.observed, batch.targets.float(), 0.0)
-        probs = torch.where(batch.observed, assumed, batch.logits.detach().float().sigmoid())
+        probs = torch.where(batch.observed, batch.assumed, batch.logits.detach().float().sigmoid())
         positive, negative = probs >= self.threshold, probs < 1 - self.threshold
         sure = positive | negative
         taught = observed_cross_entropy(batch.strong, positive, sure).sum()
         consistency = taught / sure.sum().clamp(min=1)
-        return cross_entropy(batch.logits, assumed).mean() + self.weight * consistency
+        return cross_entropy(batch.logits, batch.assumed).mean() + self.weight * consistency
 
 
 METHOD = PseudoLabelConsistency

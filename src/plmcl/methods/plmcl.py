@@ -4,7 +4,6 @@ arXiv 2208.09999. Equations are cited by their number there; where its text can 
 ways, a switch holds both and the default is the reading that the rest of the text supports.
 """
 
-import math
 from typing import Annotated, Literal
 
 import torch
@@ -12,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from plmcl.methods.base import (
+    OBSERVED_LATENT,
     Batch,
     Context,
     Method,
@@ -19,12 +19,10 @@ from plmcl.methods.base import (
     cross_entropy,
     expected_positive_penalty,
     observed_cross_entropy,
+    observed_latent,
 )
 
 Order = Literal["prediction_as_target", "pseudo_label_as_target"]
-
-# logit(0.995): Cole et al.'s finite stand-in for an observed label, and the farthest start.
-OBSERVED_LATENT = math.log(0.995 / 0.005)
 
 
 def self_guided_factor(
@@ -104,7 +102,7 @@ class Plmcl(Method):
 
     def initial_state(self, targets: Tensor, observed: Tensor) -> State:
         """Undecided (0.5) and at rest; observed entries at 0.995 or 0.005."""
-        latent = torch.where(observed, (2 * targets.float() - 1) * OBSERVED_LATENT, 0.0)
+        latent = observed_latent(targets, observed, 0.0)
         return {"latent": latent, "velocity": torch.zeros_like(latent)}
 
     def loss(self, batch: Batch, context: Context) -> Tensor:

@@ -20,6 +20,7 @@ from plmcl.methods.base import (
     cross_entropy,
     expected_positive_penalty,
     observed_cross_entropy,
+    observed_latent,
 )
 
 # Adam's constants: torch's defaults, which the reference code leaves as they are.
@@ -28,10 +29,8 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 # A missed step moves a row by about 0.9 of the one before: after 200 of them, by 1e-9 of it.
 COUNTED_STEPS = 200
 
-# logit(0.6) and logit(0.995): an unobserved estimate starts between 0.4 and 0.6, uniformly in its
-# logit; an observed one at 0.995 or 0.005.
+# logit(0.6): an unobserved estimate starts between 0.4 and 0.6, uniformly in its logit.
 UNDECIDED_LATENT = math.log(0.6 / 0.4)
-OBSERVED_LATENT = math.log(0.995 / 0.005)
 
 
 def catch_up(rows: State, step: int, rate: float) -> dict[str, Tensor]:
@@ -99,7 +98,7 @@ class Role(Method):
         """Almost undecided, by chance, and at rest; observed entries at 0.995 or 0.005."""
         chance = torch.empty_like(targets, dtype=torch.float32)
         chance.uniform_(-UNDECIDED_LATENT, UNDECIDED_LATENT)
-        latent = torch.where(observed, (2 * targets.float() - 1) * OBSERVED_LATENT, chance)
+        latent = observed_latent(targets, observed, chance)
         return {
             "latent": latent,
             "moment": torch.zeros_like(latent),

@@ -8,9 +8,8 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional
 
-from plmcl.methods.base import Batch, Context, Method
+from plmcl.methods.base import Batch, Context, Method, focal_cross_entropy
 
 
 class SelfPacedCorrection(Method):
@@ -39,10 +38,9 @@ class SelfPacedCorrection(Method):
         high = logits.sigmoid() > self.threshold
         corrected = high & ~batch.observed & (context.epoch >= self.change_epoch)
         as_positive = torch.where(given, logits - self.margin, logits)
-        # The logit of a: its cross entropy is softplus(-taken), and log(1 - a) -softplus(taken).
+        # The logit of a.
         taken = torch.where(given | corrected, as_positive, -logits)
-        focal = torch.exp(-self.focus * functional.softplus(taken))
-        return (focal * functional.softplus(-taken)).mean()
+        return focal_cross_entropy(taken, self.focus).mean()
 
 
 METHOD = SelfPacedCorrection

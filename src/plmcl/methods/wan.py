@@ -23,9 +23,8 @@ class WeakAssumeNegative(Method):
 
     def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
-        assumed = torch.where(batch.observed, batch.targets.float(), 0.0)
         weight = torch.where(batch.observed, 1.0, self._weight(batch.logits.shape[1]))
-        return (weight * cross_entropy(batch.logits, assumed)).mean()
+        return (weight * cross_entropy(batch.logits, batch.assumed)).mean()
 
     def _weight(self, num_labels: int) -> float:
         if self.negative_weight is not None:
