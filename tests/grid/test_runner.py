@@ -209,7 +209,9 @@ def test_a_defect_of_a_method_is_named_and_its_traceback_kept(project):
     text = GRID[: GRID.index("tune:")] + "rows: {AN: {method: an}}"
     source = shutil.copytree(ROOT / "src", project / "src")
     path = source / "plmcl/methods/an.py"
-    path.write_text(path.read_text().replace("assumed = ", "assumed = 1 / 0 + "))
+    sound, defect = path.read_text(), "return 1 / 0 + cross_entropy("
+    path.write_text(sound.replace("return cross_entropy(", defect))
+    assert defect in path.read_text()
     (project / "small.yaml").write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "plmcl.cli", "grid", "small.yaml", "--jobs", "1", "--no-track"],
