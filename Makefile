@@ -10,18 +10,22 @@ export DO_NOT_TRACK := true
 export DVC_NO_ANALYTICS := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS := 60
 export OMP_WAIT_POLICY := passive
 
 ifneq ($(wildcard ../shared/data),)
 export PLMCL_SHARED_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help repro test lint format ui lock endurance audit
+.PHONY: help repro test lint format ui flow schedule demo-retrain lock endurance audit
 help:
 	@echo "make repro     set up, run the whole pipeline, show the result"
 	@echo "make test      all tests, as CI runs them"
 	@echo "make lint      format, style and type checks"
 	@echo "make ui        MLflow's pages, to compare runs"
+	@echo "make flow      receive what is in data/incoming; retrain, if enough has arrived"
+	@echo "make schedule  do so at the times of flows/prefect.yaml, until stopped"
+	@echo "make demo-retrain  all of that on drawn images in a scratch folder, a few minutes"
 	@echo "make format    format the code"
 	@echo "make lock      renew requirements.lock from pyproject.toml"
 	@echo "make endurance thousands of damaged files, a few minutes: benchmarks/results/endurance.json"
@@ -58,12 +62,22 @@ format: $(VENV)/.installed
 ui: $(VENV)/.installed
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
 
+flow: $(VENV)/.installed
+	python flows/retrain.py
+
+schedule: $(VENV)/.installed
+	python flows/schedule.py
+
+demo-retrain: $(VENV)/.installed
+	python benchmarks/retraining_rounds.py demo
+
 lock:
 	uv pip compile --universal --python-version 3.11 --extra dev pyproject.toml \
 		--output-file requirements.lock --no-header --no-annotate
 
 endurance: $(VENV)/.installed
 	python benchmarks/endurance.py --out benchmarks/results/endurance.json
+	python benchmarks/retraining_rounds.py kills --out benchmarks/results/retraining-kills.json
 
 # --strict: a package that pypi.org says nothing of is a failure, and so is a mirror without these data.
 audit:

@@ -60,7 +60,7 @@ def edit_params(path: Path, changes: dict) -> None:
 def make_project(folder: Path, changes: dict | None = None) -> Path:
     """A copy of this project's files with small params, in a git repository of its own."""
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("src", "data/inputs"):
+    for name in ("src", "data/inputs", "data/deliveries/none", "data/warm/none"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
     (folder / ".dvc").mkdir()
     for name in (

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,25 @@ pytestmark = pytest.mark.slow
 def plmcl(*arguments, cwd=ROOT):
     return run_command(sys.executable, "-m", "plmcl.cli", *map(str, arguments), cwd=cwd,
                        check=False, PYTHONPATH=str(ROOT / "src"))  # fmt: skip
+
+
+@pytest.fixture
+def plmcl_here(monkeypatch, capsys):
+    """The same in this process, which has imported everything already: for the many mistakes."""
+    from plmcl.cli import main
+
+    def run(*arguments, cwd=ROOT):
+        handler = signal.getsignal(signal.SIGTERM)
+        with monkeypatch.context() as patch:
+            patch.chdir(cwd)
+            patch.setattr(sys, "argv", ["plmcl", *map(str, arguments)])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        signal.signal(signal.SIGTERM, handler)
+        code = ended.value.code or 0
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +123,8 @@ def test_predict_answers_a_folder_without_images_with_its_reason(tagger, photos,
     assert second["error"] is None
 
 
-def test_the_folder_of_the_tagger_is_not_among_the_photos(photos):
-    done = plmcl("fit", photos, "--labels", photos / "labels.csv", "--out", photos / "tagger")
+def test_the_folder_of_the_tagger_is_not_among_the_photos(photos, plmcl_here):
+    done = plmcl_here("fit", photos, "--labels", photos / "labels.csv", "--out", photos / "tagger")
     refused(done, "lies among the photos")
     assert not (photos / "tagger").exists()
 
@@ -118,32 +138,32 @@ def refused(done, *parts):
         assert part in line
 
 
-def test_no_images(tmp_path):
+def test_no_images(tmp_path, plmcl_here):
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "notes.txt").write_text("x")
-    refused(plmcl("fit", folder, "--out", tmp_path / "out"), "no images in", "suffix .txt")
+    refused(plmcl_here("fit", folder, "--out", tmp_path / "out"), "no images in", "suffix .txt")
 
 
-def test_a_label_file_that_names_absent_images(photos, tmp_path):
+def test_a_label_file_that_names_absent_images(photos, tmp_path, plmcl_here):
     names = [f"absent {i}.png" for i in range(9)]
     table = tmp_path / "labels.csv"
     table.write_text("image,labels\n" + "".join(f"{n},red\n" for n in names))
-    done = plmcl("fit", photos, "--labels", table, "--out", tmp_path / "out")
+    done = plmcl_here("fit", photos, "--labels", table, "--out", tmp_path / "out")
     refused(done, "9", "absent 0.png")
     assert "absent 8.png" not in done.stderr
 
 
-def test_an_unknown_method(photos, tmp_path):
-    done = plmcl("fit", photos, "--labels", photos / "labels.csv", "--out", tmp_path / "out",
+def test_an_unknown_method(photos, tmp_path, plmcl_here):
+    done = plmcl_here("fit", photos, "--labels", photos / "labels.csv", "--out", tmp_path / "out",
                  "--method", "plmlc")  # fmt: skip
     assert done.returncode == 2
     assert f"methods.plmlc: unknown method; known: {', '.join(method_names())}" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_method_that_needs_negatives_says_so(photos, tmp_path):
-    done = plmcl("fit", photos, "--labels", photos / "labels.csv", "--out", tmp_path / "out",
+def test_a_method_that_needs_negatives_says_so(photos, tmp_path, plmcl_here):
+    done = plmcl_here("fit", photos, "--labels", photos / "labels.csv", "--out", tmp_path / "out",
                  "--method", "bce")  # fmt: skip
     refused(done, "bce needs observed negatives and given shows none")
 
@@ -163,29 +183,29 @@ def small(tmp_path):
     return make_project(tmp_path / "small")
 
 
-def test_an_unknown_data_set_and_an_unknown_key(small):
+def test_an_unknown_data_set_and_an_unknown_key(small, plmcl_here):
     edit_params(small / "params.yaml", {"data.source": "coko"})
-    done = plmcl("check", cwd=small)
+    done = plmcl_here("check", cwd=small)
     assert done.returncode == 2
     known = "coco, cub, folder, nuswide, scenes, voc"
     assert f"sources.coko: unknown source; known: {known}" in done.stderr
     edit_params(small / "params.yaml", {"data.source": "scenes", "train.threds": 2})
-    done = plmcl("check", cwd=small)
+    done = plmcl_here("check", cwd=small)
     assert done.returncode == 2
     assert "train.threds: unknown key; did you mean 'threads'?" in done.stderr
 
 
-def test_a_label_list_that_changed_since_training(small):
+def test_a_label_list_that_changed_since_training(small, plmcl_here):
     """Case 15: never a re-index in silence."""
     edit_params(small / "params.yaml", {"train.mode": "linear"})
     for stage in (["download"], ["ingest"], ["split"], ["train", "sspl-40", "an"]):
-        assert plmcl(*stage, cwd=small).returncode == 0
+        assert plmcl_here(*stage, cwd=small).returncode == 0
     edit_params(small / "params.yaml", {"sources.scenes.labels": 5})
     shutil.rmtree(small / "data/raw/scenes")
     for stage in ("download", "ingest", "split"):
-        assert plmcl(stage, cwd=small).returncode == 0
+        assert plmcl_here(stage, cwd=small).returncode == 0
     refused(
-        plmcl("evaluate", "sspl-40", "an", cwd=small),
+        plmcl_here("evaluate", "sspl-40", "an", cwd=small),
         "the label list changed since training",
         "train again",
     )
@@ -215,17 +235,17 @@ def test_diff_prints_what_differs_between_two_runs_in_columns(runs):
     )
 
 
-def test_diff_says_that_nothing_differs(runs):
-    done = plmcl("diff", "fspl-an", runs / "reports/runs/fspl-an", cwd=runs)
+def test_diff_says_that_nothing_differs(runs, plmcl_here):
+    done = plmcl_here("diff", "fspl-an", runs / "reports/runs/fspl-an", cwd=runs)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "no difference: same parameters, data, code, versions and figures\n"
 
 
-def test_diff_refuses_what_is_no_run_by_its_file(runs):
-    refused(plmcl("diff", "fspl-an", "fspl-apr", cwd=runs), "reports/runs/fspl-apr/run.json: not f")
-    refused(plmcl("diff", runs, "fspl-an", cwd=runs), f"{runs}/run.json: not found")
+def test_diff_refuses_what_is_no_run_by_its_file(runs, plmcl_here):
+    refused(plmcl_here("diff", "fspl-an", "fspl-apr", cwd=runs), "fspl-apr/run.json: not found")
+    refused(plmcl_here("diff", runs, "fspl-an", cwd=runs), f"{runs}/run.json: not found")
     (runs / "reports/runs/fspl-epr/metrics.json").write_text("[]")
-    refused(plmcl("diff", "fspl-an", "fspl-epr", cwd=runs), "fspl-epr/metrics.json: ")
+    refused(plmcl_here("diff", "fspl-an", "fspl-epr", cwd=runs), "fspl-epr/metrics.json: ")
 
 
 def test_help_imports_nothing_heavy():

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -26,6 +28,11 @@ def column(targets: list[int], scores: list[float], observed: list[bool] | None 
     )
     assert result.shape == (1,)
     return float(result[0])
+
+
+def test_who_compares_figures_alone_needs_no_torch() -> None:
+    code = "import sys, plmcl.evaluation; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def everything(shape: tuple[int, int]) -> np.ndarray:

@@ -90,7 +90,7 @@ def run(tmp_path_factory):
         "train.mode": "linear",
     }
     edit_params(out / "params.yaml", SMALL | changes)
-    params, paths = load_params(out / "params.yaml"), Paths(out, photos)
+    params, paths = load_params(out / "params.yaml"), Paths.of_photos(out, photos)
     printed = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", lambda *texts, **_: printed.append(" ".join(texts)))

@@ -10,70 +10,17 @@ import threading
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from PIL import Image
+from tiny_model import RECIPE, SIZE, make_card, make_model
 
 from plmcl import inference
-from plmcl.card import Card
-from plmcl.data.images import Recipe, load
+from plmcl.data.images import load
 from plmcl.errors import PlmclError
 from plmcl.inference import Prediction, Tag, Tagger, tag_files, to_json_line, write_csv, write_jsonl
 from plmcl.session import CPU
 
-SIZE = 8
-RECIPE = Recipe(size=SIZE, background=(255, 255, 255), max_pixels=10_000)
 RED, GREEN, BLUE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0)
-
-
-def make_card(**changes):
-    values = {
-        "label_names": ["red", "gr;een", 'b,"lue'],
-        "thresholds": np.float32([0.5, 0.5, 0.99]),
-        "threshold_rules": ["best F1"] * 3,
-        "recipe": RECIPE,
-        "setting": "sspl-40",
-        "method": "plmcl",
-        "data_sha256": "",
-        "splits_sha256": "",
-        "code_commit": "",
-        "run_id": "",
-        "parity": {},
-    }
-    return Card(**(values | changes))
-
-
-def make_model(path, card=None, *, batch="batch", size=SIZE, outputs=3, name="images"):
-    """Label c's probability is sigmoid((mean of channel c - 128) / 64), by hand in ONNX.
-
-    Below a mean of 1 the square root of (mean - 1) is added and taken away: not a number.
-    """
-    shape = [batch, size, size, 3]
-    constants = {"hw": np.int64([1, 2]), "mid": np.float32(128), "scale": np.float32(64)}
-    constants |= {"one": np.float32(1), "zero": np.float32(0)}
-    nodes = [
-        ("Cast", [name], "pixels", {"to": TensorProto.FLOAT}),
-        ("ReduceMean", ["pixels", "hw"], "mean", {"keepdims": 0}),
-        ("ReduceSum", ["mean", "last"], "total", {"keepdims": 1}),
-        ("Sub", ["total", "one"], "bright", {}),
-        ("Sqrt", ["bright"], "root", {}),
-        ("Mul", ["root", "zero"], "nothing", {}),
-        ("Sub", ["mean", "mid"], "centred", {}),
-        ("Div", ["centred", "scale"], "scaled", {}),
-        ("Add", ["scaled", "nothing"], "logits", {}),
-        ("Sigmoid", ["logits"], "probs", {}),
-    ]
-    constants["last"] = np.int64([1])
-    graph = helper.make_graph(
-        [helper.make_node(op, ins, [out], **attributes) for op, ins, out, attributes in nodes],
-        "g",
-        [helper.make_tensor_value_info(name, TensorProto.UINT8, shape)],
-        [helper.make_tensor_value_info("probs", TensorProto.FLOAT, [batch, outputs])],
-        [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    helper.set_model_props(model, (make_card() if card is None else card).to_metadata())
-    path.write_bytes(model.SerializeToString())
-    return path
 
 
 def oracle(images):

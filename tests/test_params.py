@@ -11,7 +11,7 @@ PARAMS = Path(__file__).parents[1] / "params.yaml"
 TEXT = """\
 seed: 7
 grid: {settings: [sspl-40], methods: [an, plmcl]}
-data: {source: folder, path: data/inputs}
+data: {source: folder, path: data/inputs, deliveries: none}
 sources: {folder: {labels: null}}
 image: {size: 96, background: [255, 255, 255], max_pixels: 50000000}
 split: {protocol: holdout, draw: hash, val: 0.2, test: 0.25}
@@ -19,6 +19,7 @@ labels: {per_image: null}
 model: {backbone: resnet50, weights: none, pooling: mean, head: linear}
 train:
   mode: linear
+  warm_start: v0002
   precision: 32-true
   threads: 2
   linear: {epochs: 20, batch_size: 16, learning_rate: 1e-3, views: 8}
@@ -32,6 +33,15 @@ train:
     ema_decay: 0.0
 methods: {plmcl: {alpha: 10.0}}
 export: {tolerance: 1e-4}
+retraining:
+  incoming: data/incoming
+  settle_seconds: 5
+  min_images: 100
+  max_age_hours: 168.0
+  setting: sspl-40
+  start: champion
+  update_checkout: false
+gate: {min_gain: -0.01, max_label_drop: 0.15, min_positives: 10, resamples: 1000}
 tracking: {experiment: no}
 """
 
@@ -71,6 +81,15 @@ def test_values_arrive_with_their_types(tmp_path):
     assert params.grid.methods == ("an", "plmcl")
     assert params.labels.per_image is None
     assert params.sources == {"folder": {"labels": None}}
+
+
+@pytest.mark.parametrize("key", ["deliveries", "warm_start"])
+@pytest.mark.parametrize("version", ["v1", "w0001", "v0001/..", "None", "latest"])
+def test_a_version_is_none_or_v_and_a_number(tmp_path, key, version):
+    before = {"deliveries": "deliveries: none", "warm_start": "warm_start: v0002"}[key]
+    (line,) = message(tmp_path, TEXT.replace(before, f"{key}: {version}"))
+    assert f"{key}: string should match pattern" in line
+    assert load(tmp_path, TEXT.replace(before, f"{key}: v12345")).train.mode == "linear"
 
 
 def test_the_dialect_is_yaml_1_2_as_dvc_reads_it(tmp_path):
@@ -151,7 +170,7 @@ def test_a_wrong_value_is_named_by_its_dotted_path(tmp_path, old, new, expected)
 
 @pytest.mark.parametrize("name", ["sspl", "sspl-0", "sspl-101", "sspl-040", "ffl-100", "SSPL-40"])
 def test_a_setting_that_does_not_exist_is_refused(tmp_path, name):
-    (line,) = message(tmp_path, TEXT.replace("sspl-40", name))
+    (line,) = message(tmp_path, TEXT.replace("[sspl-40]", f"[{name}]"))
     assert line.startswith("grid.settings.0: string should match pattern")
     assert line.endswith(f'found "{name}"')
 
@@ -176,7 +195,7 @@ def test_all_errors_of_the_file_are_reported_at_once(tmp_path):
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     (line,) = message(tmp_path, TEXT + "seed: 8\n")
-    assert line.startswith('not valid YAML: line 25: found duplicate key "seed"')
+    assert line.startswith('not valid YAML: line 35: found duplicate key "seed"')
 
 
 def test_a_long_value_is_cut_in_the_message(tmp_path):

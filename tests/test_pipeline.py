@@ -177,6 +177,7 @@ def changed(project):
         ({"methods.bce.smoothing": 0.1}, {"check"}),
         ({"export.tolerance": 1e-3}, {"check", "export@sspl-40-an", "export@sspl-40-plmcl"}),
         ({"sources.folder.images": "x"}, {"check"}),
+        ({"retraining.min_images": 7, "gate.resamples": 7}, {"check"}),
         ({"split.val": 0.25}, {"check", "split", "train@sspl-40-an", "train@sspl-40-plmcl"}),
     ],
 )

@@ -13,7 +13,10 @@ import pytest
 import torch
 from project import environment, make_project, run_command
 
+from plmcl.params import load_params
 from plmcl.run_record import RunRecord
+from plmcl.stages import download, evaluate, ingest, split, train
+from plmcl.stages.paths import Paths
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +68,13 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
 def test_the_papers_protocol_trains_on_all_images_and_says_that_it_chose_on_test(tmp_path):
     changes = {"split.protocol": "paper", "train.mode": "linear", "grid.methods": ["epr"]}
     project = make_project(tmp_path / "paper", changes)
-    run_command("dvc", "repro", "evaluate@sspl-40-epr", cwd=project)
+    params = load_params(project / "params.yaml")
+    paths = Paths.of_project(project, params.data.source)
+    download.run(paths, params)
+    ingest.run(paths, params)
+    split.run(paths, params, ["sspl-40"])
+    train.run(paths, params, "sspl-40", "epr", track=False)
+    evaluate.run(paths, params, "sspl-40", "epr", track=False)
     splits = pd.read_parquet(project / "data/splits/splits.parquet")["split"].value_counts()
     assert splits.to_dict() == {"train": 48, "test": 12}
     record = RunRecord.read(project / "reports/runs/sspl-40-epr/run.json")

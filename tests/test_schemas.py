@@ -305,6 +305,7 @@ LATE = DRAWS.loc[(DRAWS["draw_rank"] >= 9) & (DRAWS["label"] != "")].iloc[0]
         ("sspl-50", (LATE["image_id"], LATE["label"], 1), ["draw_rank: below 9: 1 row"]),
         ("sfl-50", (LATE["image_id"], "NA", 0), ["draw_rank: below 9: 1 row"]),
         ("given", (other_id("test"), "cat", 0), ["image_id: a training image: 1 row"]),
+        ("given", ("29", "elk", 0), ["value: as in the truth: 1 row"]),  # of 29 only its tags
     ],
 )
 def test_a_row_that_must_not_be_observed_is_refused(tmp_path, name, row, rules):

@@ -42,6 +42,12 @@ def test_a_good_file_runs(tmp_path):
     assert opened.get_session_options().intra_op_num_threads == 3
 
 
+def test_waiting_threads_leave_the_cores_to_others(tmp_path):
+    opened = open_session(save(twice(), tmp_path / "m.onnx"), providers=[CPU], threads=2)
+    options = opened.get_session_options()
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
 def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
     assert refusal(tmp_path / "m.onnx") == "not found"
     assert refusal(tmp_path) == "not a file"

@@ -4,18 +4,21 @@ Arrays are (N, L): images by labels. `targets` in {0, 1} count only where `obser
 true; `probs` are probabilities, never logits (nothing here guesses) and never decisions.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from plmcl.errors import PlmclError
 from plmcl.ranking import Bools, Ints, Ranking, blocks, check_cells
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 Floats = NDArray[np.float64]
 
@@ -175,6 +178,8 @@ def predict(
     Raises:
         PlmclError: A row came twice, never, or is outside [0, N); or an output is not finite.
     """
+    import torch  # here alone: what only compares figures needs no torch
+
     visits = np.zeros(num_images, dtype=np.int64)
     probs = np.zeros((num_images, 0), dtype=np.float32)
     modes = [(module, module.training) for module in model.modules()]
@@ -215,6 +220,8 @@ def predict(
 @contextmanager
 def _strict_fp32() -> Iterator[None]:
     """Convolutions in fp32 and not in TF32, cuDNN's default: the served model has no TF32."""
+    import torch
+
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:

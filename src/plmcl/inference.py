@@ -26,6 +26,7 @@ from plmcl.session import open_session
 
 INPUT, OUTPUT = "images", "probs"
 CSV_COLUMNS = ("file", "error", "labels", "scores")
+NOT_FINITE = "not_finite: the model gives no number for this image"
 
 Pixels = npt.NDArray[np.uint8]
 Probs = npt.NDArray[np.float32]
@@ -62,6 +63,7 @@ class Tagger:
     Attributes:
         card: What the file says of itself.
         providers: The providers that the session really has.
+        thresholds: The card's, as `Tag` has them.
 
     Raises:
         PlmclError: The file or a provider is missing, or the file is not one that we can serve.
@@ -77,7 +79,7 @@ class Tagger:
             _check_graph(self._session, self.card)
         except PlmclError as error:
             raise PlmclError(f"{path}: {error}") from None
-        self._thresholds = _to_decimals(self.card.thresholds)
+        self.thresholds = _to_decimals(self.card.thresholds)
 
     def predict(self, images: Pixels) -> Probs:
         """Probabilities (B, L) of RGB images (B, size, size, 3) as `data.images.load` makes them.
@@ -94,6 +96,22 @@ class Tagger:
             )
         return probs
 
+    def tag(self, files: Sequence[str], images: Pixels) -> list[Prediction]:
+        """Predictions for images (B, size, size, 3) that were made of files, in their order.
+
+        An image whose scores are not finite gives an `error`.
+
+        Raises:
+            PlmclError: The images have another type or shape.
+        """
+        probs = self._run(images)
+        return [
+            Prediction(file, None, self._tags(row))
+            if np.isfinite(row).all()
+            else Prediction(file, NOT_FINITE, [])
+            for file, row in zip(files, probs, strict=True)
+        ]
+
     def _run(self, images: Pixels) -> Probs:
         size = self.card.recipe.size
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (size, size, 3):
@@ -106,7 +124,7 @@ class Tagger:
 
     def _tags(self, probs: Probs) -> list[Tag]:
         decisions = (probs >= self.card.thresholds).tolist()
-        columns = (self.card.label_names, _to_decimals(probs), self._thresholds, decisions)
+        columns = (self.card.label_names, _to_decimals(probs), self.thresholds, decisions)
         return [Tag(*tag) for tag in zip(*columns, strict=True)]
 
 
@@ -142,17 +160,21 @@ def tag_files(
         pool.shutdown(cancel_futures=True)
 
 
-def to_json_line(prediction: Prediction) -> str:
-    """One line, without its end.
+def to_record(prediction: Prediction) -> dict[str, Any]:
+    """What JSON keeps of a prediction; all texts are UTF-8.
 
     {"file": …, "error": text or null, "labels": [{"label", "score", "threshold", "decision"}, …]}
     """
-    record = {
+    return {
         "file": _to_utf8(prediction.file),
         "error": None if prediction.error is None else _to_utf8(prediction.error),
         "labels": [tag._asdict() for tag in prediction.labels],
     }
-    return json.dumps(record, ensure_ascii=False)
+
+
+def to_json_line(prediction: Prediction) -> str:
+    """`to_record` on one line, without its end."""
+    return json.dumps(to_record(prediction), ensure_ascii=False)
 
 
 def write_jsonl(predictions: Iterable[Prediction], out: TextIO) -> None:
@@ -183,23 +205,18 @@ def write_csv(predictions: Iterable[Prediction], out: TextIO) -> None:
 
 def _tag_batch(tagger: Tagger, batch: deque[Decoding]) -> Iterator[Prediction]:
     images: list[Pixels] = []
-    found: list[tuple[str, str | None]] = []
-    for file, decoding in batch:
+    errors: list[str | None] = []
+    for _, decoding in batch:
         try:
             images.append(decoding.result())
-            found.append((file, None))
+            errors.append(None)
         except ImageProblem as problem:
-            found.append((file, f"{problem.status}: {problem}"))
-    rows: Iterator[Probs] = iter(tagger._run(np.stack(images)) if images else ())
-    for file, error in found:
-        if error is not None:
-            yield Prediction(file, error, [])
-            continue
-        probs = next(rows)
-        if np.isfinite(probs).all():
-            yield Prediction(file, None, tagger._tags(probs))
-        else:
-            yield Prediction(file, "not_finite: the model gives no number for this image", [])
+            errors.append(f"{problem.status}: {problem}")
+    files = [file for file, _ in batch]
+    good = [file for file, error in zip(files, errors, strict=True) if error is None]
+    tagged = iter(tagger.tag(good, np.stack(images)) if images else ())
+    for file, error in zip(files, errors, strict=True):
+        yield next(tagged) if error is None else Prediction(file, error, [])
 
 
 def _check_graph(session: Any, card: Card) -> None:

@@ -133,7 +133,7 @@ class Weights:
 
     Attributes:
         source: `none`, or the file's name.
-        sha256: Of the file; empty for `none`.
+        sha256: Of the file, or of the backbone's tensors alone; empty for `none`.
     """
 
     source: str
@@ -196,8 +196,29 @@ def load_backbone_weights(model: Classifier, backbone: str, weights: str) -> Wei
     if weights == "package":
         # The publisher renamed the tensors and kept their order.
         state = dict(zip(model.backbone.state_dict(), state.values(), strict=False))
-    _load_backbone(model.backbone, state, path)
+    load_backbone_state(model.backbone, state, path)
     return Weights(path.name, sha256)
+
+
+def load_backbone_state(backbone: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Load tensors into a backbone; those that it has no place for are left out.
+
+    Args:
+        backbone: Changed in place.
+        state: By name.
+        path: Where they come from, for the message.
+
+    Raises:
+        PlmclError: A tensor of its own is missing or of another shape.
+    """
+    own = backbone.state_dict()
+    wrong = [n for n, t in own.items() if n not in state or state[n].shape != t.shape]
+    if wrong:
+        raise PlmclError(
+            f"{path}: does not fit the backbone: {len(wrong)} of {len(own)} tensors are missing or "
+            f"of another shape, the first is {wrong[0]}"
+        )
+    backbone.load_state_dict({name: state[name] for name in own})
 
 
 def save_classifier(model: Classifier, record: ModelRecord, path: Path) -> None:
@@ -209,15 +230,11 @@ def save_classifier(model: Classifier, record: ModelRecord, path: Path) -> None:
     writing.replace(path)
 
 
-def load_classifier(path: Path, label_names: Sequence[str]) -> tuple[Classifier, ModelRecord]:
-    """Read what `save_classifier` wrote; the classifier is in evaluation mode.
-
-    Args:
-        path: model.pt.
-        label_names: The label list of the data that it is to be used with.
+def read_saved(path: Path) -> tuple[dict[str, Tensor], ModelRecord]:
+    """The weights and the record that `save_classifier` wrote, whatever their label list.
 
     Raises:
-        PlmclError: The file is missing or damaged, or was trained with another label list.
+        PlmclError: The file is missing or damaged, or of another version.
     """
     if not path.exists():
         raise PlmclError(f"{path}: not found; run the train stage first")
@@ -233,6 +250,20 @@ def load_classifier(path: Path, label_names: Sequence[str]) -> tuple[Classifier,
             raise PlmclError(
                 f"{path}: {name} {getattr(record, name)!r} is not known: {', '.join(known)}"
             )
+    return saved["weights"], record
+
+
+def load_classifier(path: Path, label_names: Sequence[str]) -> tuple[Classifier, ModelRecord]:
+    """Read what `save_classifier` wrote; the classifier is in evaluation mode.
+
+    Args:
+        path: model.pt.
+        label_names: The label list of the data that it is to be used with.
+
+    Raises:
+        PlmclError: As `read_saved`; or it was trained with another label list.
+    """
+    weights, record = read_saved(path)
     if record.label_names != list(label_names):
         added = sorted(set(label_names) - set(record.label_names))
         removed = sorted(set(record.label_names) - set(label_names))
@@ -246,7 +277,7 @@ def load_classifier(path: Path, label_names: Sequence[str]) -> tuple[Classifier,
         head=record.head,
     )
     try:
-        model.load_state_dict(saved["weights"])
+        model.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise PlmclError(f"{path}: its weights do not fit {record.backbone}: {reason}") from None
@@ -337,14 +368,3 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise PlmclError(f"{path}: expected a state dict: names to tensors")
     return state
-
-
-def _load_backbone(backbone: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    own = backbone.state_dict()
-    wrong = [n for n, t in own.items() if n not in state or state[n].shape != t.shape]
-    if wrong:
-        raise PlmclError(
-            f"{path}: does not fit the backbone: {len(wrong)} of {len(own)} tensors are missing or "
-            f"of another shape, the first is {wrong[0]}"
-        )
-    backbone.load_state_dict({name: state[name] for name in own})

@@ -20,6 +20,7 @@ from plmcl.errors import PlmclError
 
 SettingName = Annotated[str, Field(pattern=r"^(ffl|fspl|given|(fpl|sfl|sspl)-([1-9][0-9]?|100))$")]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+Version = Annotated[str, Field(pattern=r"^(none|v[0-9]{4,})$")]
 
 
 class Section(BaseModel):
@@ -38,10 +39,14 @@ class Grid(Section):
 
 
 class Data(Section):
-    """Which source is read, and the folder or archive that it reads (if it reads one)."""
+    """Which source is read, the folder or archive that it reads (if any), and what came later.
+
+    `deliveries` is `none`, or a version (`v0001`) of the images that were delivered since.
+    """
 
     source: Name
     path: str
+    deliveries: Version
 
 
 class Image(Section):
@@ -129,10 +134,12 @@ class Train(Section):
     """Which phases run, and each phase's settings.
 
     `linear` trains the head on frozen features; `linear_init` does so and then fine-tunes all
-    weights; `end_to_end` fine-tunes from the backbone's own weights.
+    weights; `end_to_end` fine-tunes from the backbone's own weights. `warm_start` is `none`, or
+    the version (`v0001`) of the champion whose weights and label state training starts from.
     """
 
     mode: Literal["linear", "linear_init", "end_to_end"]
+    warm_start: Version
     precision: Literal["32-true", "bf16-mixed"]
     threads: Annotated[int, Field(ge=1)]
     linear: Linear
@@ -143,6 +150,32 @@ class Export(Section):
     """The parity gate: largest difference in probability that an export may show."""
 
     tolerance: Annotated[float, Field(gt=0)]
+
+
+class Retraining(Section):
+    """When new images start a retraining, and what it starts from; no stage reads this."""
+
+    incoming: Annotated[str, Field(min_length=1)]
+    settle_seconds: Annotated[float, Field(ge=0)]
+    min_images: Annotated[int, Field(ge=1)]
+    max_age_hours: Annotated[float, Field(gt=0)]
+    setting: SettingName
+    start: Literal["champion", "scratch"]
+    update_checkout: bool
+
+
+class Gate(Section):
+    """What a challenger must show to replace the champion; no stage reads this.
+
+    `min_gain` bounds the lower end of the 95 % interval of the gain in test mAP, over `resamples`
+    paired resamples of the test images. `max_label_drop` bounds the fall of any label's AP that
+    has at least `min_positives`.
+    """
+
+    min_gain: Annotated[float, Field(ge=-1, le=1)]
+    max_label_drop: Annotated[float, Field(ge=0, le=1)]
+    min_positives: Annotated[int, Field(ge=1)]
+    resamples: Annotated[int, Field(ge=1)]
 
 
 class Tracking(Section):
@@ -165,6 +198,8 @@ class Params(Section):
     train: Train
     methods: dict[Name, dict[str, Any]]
     export: Export
+    retraining: Retraining
+    gate: Gate
     tracking: Tracking
 
     @model_validator(mode="after")

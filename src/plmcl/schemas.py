@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 from pandera.typing.pandas import Series
 
-from plmcl.data.statuses import STATUSES
+from plmcl.data.statuses import FORGOTTEN, STATUSES
 from plmcl.errors import PlmclError
 from plmcl.ordering import positions
 from plmcl.violations import Violations
@@ -53,6 +53,40 @@ class Images(pa.DataFrameModel):
     class Config:  # noqa: D106
         strict = True
         unique = ("image_id",)
+
+
+class Delivery(pa.DataFrameModel):
+    """One row a file of a delivery, accepted or not.
+
+    `name` is its path below the place where it arrived, `label` the one tag that came along ("" =
+    none), `arrived` the time (milliseconds since 1970, UTC), `version` what identified the source
+    file where files are copied, not moved ("" = they are moved).
+    """
+
+    name: Series[str] = pa.Field(str_length=_text, unique=True)
+    status: Series[str]
+    reason: Series[str]
+    sha256: Series[str]
+    dhash: Series[str]
+    width: Series[np.int32] = pa.Field(ge=0)
+    height: Series[np.int32] = pa.Field(ge=0)
+    bytes: Series[np.int64] = pa.Field(ge=0)
+    label: Series[str]
+    arrived: Series[np.int64] = pa.Field(ge=0)
+    version: Series[str]
+
+    @pa.check("status", error="one of plmcl.data.statuses, or forgotten")
+    @classmethod
+    def _known(cls, status: pd.Series) -> pd.Series:
+        return status.isin([*STATUSES, FORGOTTEN])
+
+    @pa.check("name", error="a path that stays below its folder")
+    @classmethod
+    def _inside(cls, name: pd.Series) -> pd.Series:
+        return ~name.str.contains(r"^/|(?:^|/)\.\.(?:/|$)", regex=True)
+
+    class Config:  # noqa: D106
+        strict = True
 
 
 class Cells(pa.DataFrameModel):
@@ -270,8 +304,8 @@ def _check_observed(
     violations.check_known(table, observed, "label", names, "in label_names")
 
     value, true_value = observed["value"].to_numpy(), _truth(manifest, observed)
-    if manifest.unlisted == "negative":
-        true_value[true_value < 0] = 0
+    closed = positions(observed["image_id"], manifest.closed) >= 0
+    true_value[closed & (true_value < 0)] = 0
     violations.add_rows(
         table, observed, "value: as in the truth", value != true_value, found="value"
     )

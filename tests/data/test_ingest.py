@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,6 +68,25 @@ def test_every_file_is_one_row_with_one_status_case_24(tmp_path):
     )  # fmt: skip
     assert label_rows(manifest) == [("a.png", "cat", 1)]
     assert manifest.usable["image_id"].tolist() == ["a.png", "b.png", "c.png"]
+
+
+@pytest.mark.parametrize(
+    ("root", "below", "path"),
+    [
+        (".", ".", "x/a.png"),
+        (".", "raw/pets", "raw/pets/x/a.png"),
+        ("x", ".", "x/a.png"),
+        ("x", "raw/pets", "raw/pets/x/a.png"),
+    ],
+)
+def test_paths_start_where_the_caller_says_and_ids_stay(tmp_path, root, below, path):
+    raw = tmp_path / below
+    save(raw, "x/a.png", 1)
+    file = "a.png" if root == "x" else "x/a.png"
+    given = dataclasses.replace(annotations([file]), root=root)
+    manifest = ingest(given, raw, RECIPE, below=below)
+    assert images(manifest, "image_id", "path") == [(file, path)]
+    assert (tmp_path / path).exists()
 
 
 def test_the_manifest_meets_its_contract_and_survives_the_disk(tmp_path):

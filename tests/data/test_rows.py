@@ -19,9 +19,10 @@ def table(*cells):
     return frame.astype({"image_id": "str", "label": "str", "value": "int8"})
 
 
-def manifest(unlisted, *cells):
+def manifest(unlisted, *cells, delivered=()):
     images = pd.DataFrame({"image_id": list("dcba"), "status": "ok", "sha256": list("DCBA")})
     images["path"] = "images/" + images["image_id"]
+    images["delivery"] = images["image_id"].isin(list(delivered)).astype("int32")
     return Manifest(images, table(*cells), NAMES, unlisted)
 
 
@@ -51,6 +52,26 @@ def test_truth_rows_hold_all_that_is_known():
     assert rows.observed.all()
     np.testing.assert_array_equal(rows.targets, [[1, 0, 0]])
     assert not truth_rows(manifest("unknown", *TRUTH), SPLITS, "test").observed[0, 1]
+
+
+@pytest.mark.parametrize("unlisted", ["negative", "unknown"])
+def test_of_a_delivered_image_only_its_tag_is_known(unlisted):
+    """a and d came later; b is of the base set, d has no tag."""
+    cells = [("a", "dog", 1), ("b", "owl", 1)]
+    rows = truth_rows(manifest(unlisted, *cells, delivered="ad"), SPLITS, "train")
+    assert rows.image_ids == ["a", "b", "d"]
+    np.testing.assert_array_equal(rows.targets, [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
+    looked = unlisted == "negative"
+    np.testing.assert_array_equal(rows.observed, [[0, 1, 0], [looked, looked, 1], [0, 0, 0]])
+
+
+def test_k_is_counted_on_the_base_set_alone():
+    # b has 1 label. a and d came later: a with a tag, so nobody knows whether it has two.
+    world = manifest("negative", ("a", "dog", 1), ("b", "owl", 1), delivered="ad")
+    assert positives_per_image(None, world, SPLITS) == 1.0
+    # With one label in all, a's tag is its whole row, and still no sign that somebody looked.
+    one = manifest("negative", ("a", "cat", 1), ("b", "cat", 1), delivered="a")
+    assert positives_per_image(None, dataclasses.replace(one, label_names=["cat"]), SPLITS) == 0.5
 
 
 def test_k_is_the_mean_of_the_training_truth():

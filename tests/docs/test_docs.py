@@ -88,12 +88,12 @@ def plmcl_commands():
 
 @pytest.mark.parametrize("line", command_lines())
 def test_a_printed_command_can_be_typed(line, plmcl_commands):
-    program, *arguments = shlex.split(line.partition(" > ")[0])
+    program, *arguments = shlex.split(line.partition(" > ")[0], comments=True)
     if program == "plmcl":
         name, *rest = arguments
         plmcl_commands[name].make_context(name, rest)  # raises what a user would read
     elif program == "make":
-        targets = re.findall(r"^(\w+):", read("Makefile"), re.MULTILINE)
+        targets = re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE)
         assert set(arguments) <= set(targets)
     elif program == "dvc":
         from dvc.cli.parser import get_main_parser
@@ -244,7 +244,8 @@ def test_tables_are_those_of_the_contracts():
     from plmcl import schemas as s
 
     names = (
-        s.Images, s.Labels, s.Difficult, s.NearDuplicates, s.Splits, s.Draws, s.Predictions
+        s.Images, s.Labels, s.Difficult, s.NearDuplicates, s.Delivery, s.Splits, s.Draws,
+        s.Predictions,
     )  # fmt: skip
     listed = column(TEXTS["docs/tables.md"], "column")
     assert listed == [list(schema.to_schema().columns) for schema in names]

@@ -67,8 +67,9 @@ class World:
             return self.manifest.labels[:0]
 
     def value(self, image_id, label):
-        """1, 0, or None for unknown."""
-        return self.truth.get((image_id, label), 0 if self.unlisted == "negative" else None)
+        """1, 0, or None for unknown: what is not listed of an image that came later always is."""
+        closed = self.unlisted == "negative" and image_id not in self.later
+        return self.truth.get((image_id, label), 0 if closed else None)
 
     def expected(self, name):
         """The observed entries, worked out entry by entry."""
@@ -88,8 +89,8 @@ class World:
                 kept = Fraction(key(self.seed, "fpl", f"{i}|{label}"), 2**64) < p
                 if self.value(i, label) is not None and (kept or kind != "fpl"):
                     entries[i, label] = self.value(i, label)
-        if kind == "given" and self.manifest.unlisted == "unknown":
-            entries = {cell: v for cell, v in self.truth.items() if cell[0] not in self.held_out}
+        if kind == "given":
+            entries |= {cell: v for cell, v in self.truth.items() if cell[0] in self.later}
         return dict(sorted(entries.items()))
 
 
@@ -348,6 +349,20 @@ def test_positives_only_can_give_single_positives():
     world = World({("a", "no"): 1, ("a", "NA"): 1}, ["a", "b"], [], [], unlisted="unknown")
     assert len(world.observe("fspl")) == 1
     assert entries(world.observe("given")) == {("a", "NA"): 1, ("a", "no"): 1}
+
+
+@pytest.mark.parametrize("unlisted", ["negative", "unknown"])
+def test_a_delivered_image_shows_its_tag_as_given_and_nothing_else(unlisted):
+    """Worked by hand: b is of the base set; l came with a tag, m without one."""
+    truth = {("b", "no"): 1, ("l", "NA"): 1}
+    world = World(truth, ["b"], ["l", "m"], ["t"], unlisted)
+    absent = {("b", name): 0 for name in NAMES} if unlisted == "negative" else {}
+    assert entries(world.observe("given")) == absent | truth
+    for name in ("fspl", "sspl-100"):
+        assert entries(world.observe(name)) == {("b", "no"): 1}
+    if unlisted == "negative":
+        for name in ("ffl", "fpl-100", "sfl-100"):
+            assert entries(world.observe(name)) == absent | {("b", "no"): 1}
 
 
 def test_a_share_of_no_image_is_refused_with_the_counts():

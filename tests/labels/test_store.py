@@ -57,10 +57,19 @@ def test_rows_that_do_not_match_the_index_are_refused(tmp_path):
 def test_a_pickle_is_not_read(tmp_path):
     make_store().save(tmp_path)
     np.save(tmp_path / "latent.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="allow_pickle=False"):
+    with pytest.raises(PlmclError, match=r"latent\.npy: not an array: .*allow_pickle=False"):
         LabelStore.load(tmp_path)
 
 
 def test_a_folder_that_is_no_store_is_named(tmp_path):
     with pytest.raises(PlmclError, match=r"image_ids\.json: not found"):
+        LabelStore.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["image_ids.json", "latent.npy"])
+@pytest.mark.parametrize("content", [b"", b"[", b"\x93NUMPY\x01\x00 cut off"])
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    make_store().save(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(PlmclError, match=f"{name}: not "):
         LabelStore.load(tmp_path)

@@ -13,6 +13,7 @@ from plmcl.data.images import load
 from plmcl.data.manifest import Manifest
 from plmcl.errors import PlmclError
 from plmcl.evaluation import evaluate, selection_score
+from plmcl.labels.store import LabelStore
 from plmcl.models import load_classifier
 from plmcl.params import Params, load_params
 from plmcl.run_record import RunRecord
@@ -60,6 +61,18 @@ def job_of(project, params_with):
         return prepare(paths, params_with(changes or {}), SETTING, method, **arguments)
 
     return job
+
+
+@pytest.fixture(scope="module")
+def champion(project, tmp_path_factory) -> Path:
+    """A fine-tuned PLMCL of the project, as a retraining would lay it down."""
+    file = tmp_path_factory.mktemp("champion") / "params.yaml"
+    shutil.copy(project / "params.yaml", file)
+    edit_params(file, {"train.mode": "end_to_end"})
+    params, paths = load_params(file), Paths.of_project(project, "scenes")
+    train.run(paths, params, SETTING, "plmcl", track=False)
+    shutil.copytree(paths.model(SETTING, "plmcl"), paths.warm("v0001"))
+    return paths.warm("v0001")
 
 
 def fit(job: Job):
@@ -194,7 +207,7 @@ def test_decoded_pixels_train_the_same_as_files(job_of, method):
     files = job_of(method)
     rows = [files.train, files.selection, files.test]
     ids = [image_id for part in rows for image_id in part.image_ids]
-    loaded = [load(files.raw / path, files.recipe) for part in rows for path in part.paths]
+    loaded = [load(files.images / path, files.recipe) for part in rows for path in part.paths]
     # In another order than that of any split.
     decoded = Decoded(ids[::-1], np.stack(loaded[::-1]))
     memory = job_of(method, decoded=decoded)
@@ -224,3 +237,96 @@ def test_the_head_follows_from_the_seed_and_the_backbone_is_not_shared(job_of):
     fit(first)
     assert same(before, weights_of(second))
     assert not same(before, weights_of(first))
+
+
+WARM = {"train.warm_start": "v0001"}
+
+
+def test_a_training_starts_from_the_champions_weights_and_label_state(job_of, champion):
+    cold, warm = job_of("plmcl"), job_of("plmcl", WARM)
+    assert cold.start is None
+    saved, record = load_classifier(champion / "model.pt", warm.label_names)
+    assert same(weights_of(warm), list(saved.state_dict().values()))
+    assert not same(weights_of(warm), weights_of(cold))
+    state = LabelStore.load(champion / "labels").state
+    unobserved = ~warm.observations.observed
+    for name, values in warm.store.state.items():
+        assert torch.equal(values, state[name])  # what is observed stood still
+        assert not torch.equal(values[unobserved], cold.store.state[name][unobserved])
+    assert warm.start.text == (
+        "warm start from v0001: 4 of 4 label rows of the head, "
+        f"the label state of {len(warm.train)} of {len(warm.train)} images"
+    )
+    assert warm.weights.source == "v0001/model.pt"
+    assert record.weights == "none"
+
+
+def test_another_method_takes_the_weights_alone(job_of, champion):
+    cold, warm = job_of("role"), job_of("role", WARM)
+    assert not same(weights_of(warm), weights_of(cold))
+    assert all(torch.equal(warm.store.state[n], cold.store.state[n]) for n in cold.store.state)
+    assert "no label state, since its own is that of sspl-40-plmcl" in warm.start.text
+
+
+@pytest.mark.parametrize("method", ["an", "ridge"])
+def test_a_head_alone_learns_on_features_of_the_champions_own_backbone(job_of, champion, method):
+    """It was fine-tuned: what is cached of the pretrained backbone is of other weights."""
+    cold = job_of(method, {"train.mode": "linear"})
+    warm = job_of(method, WARM | {"train.mode": "linear"})
+    fit(cold)
+    backbone = [values.clone() for values in warm.model.backbone.state_dict().values()]
+    fit(warm)
+    assert same(backbone, list(warm.model.backbone.state_dict().values()))
+    assert not torch.equal(warm.features_of(warm.test), cold.features_of(cold.test))
+    mode = warm.params.train.model_copy(update={"mode": "end_to_end"})
+    of_images = replace(warm, params=warm.params.model_copy(update={"train": mode}))
+    np.testing.assert_allclose(warm.predict(warm.test), of_images.predict(warm.test), atol=1e-5)
+
+
+def test_a_head_in_closed_form_takes_no_row_of_the_champions(job_of, champion):
+    cold, warm = job_of("ridge"), job_of("ridge", WARM)
+    assert torch.equal(warm.model.head.weight, cold.model.head.weight)
+    assert "no row of the head" in warm.start.text
+
+
+def test_a_champion_that_learned_from_a_test_image_is_refused(job_of, champion, project):
+    job = job_of("an")
+    other = project / "data/warm/v0002"
+    other.mkdir()
+    shutil.copy(champion / "model.pt", other)
+    LabelStore([*job.train.image_ids, job.test.image_ids[0]], {}).save(other / "labels")
+    with pytest.raises(PlmclError, match="v0002 learned from 1 images that are held out now"):
+        job_of("an", {"train.warm_start": "v0002"})
+
+
+def test_a_champion_of_another_kind_is_refused(job_of, champion):
+    with pytest.raises(PlmclError, match=r"v0001 has the head linear, and model\.head is unit"):
+        job_of("an", WARM | {"model.head": "unit"})
+
+
+def test_a_training_says_what_it_started_from_and_is_another_one(
+    project, params_with, champion, capsys
+):
+    paths, params = (
+        Paths.of_project(project, "scenes"),
+        params_with(WARM | {"train.mode": "linear"}),
+    )
+    record = train.run(paths, params, SETTING, "an", track=False)
+    assert "\nwarm start from v0001: 4 of 4 label rows of the head, no label state\n" in (
+        capsys.readouterr().out
+    )
+    assert record.params["train.warm_start"] == "v0001"
+
+    def identity():
+        return train.identity(paths, params, SETTING, "an", prepare(paths, params, SETTING, "an"))
+
+    before = identity()
+    assert identity() == before
+    ids = LabelStore.load(champion / "labels").image_ids
+    LabelStore([*ids[1:], ids[0]], LabelStore.load(champion / "labels").state).save(
+        champion / "labels"
+    )
+    try:
+        assert identity() != before  # a checkpoint of the other one is not gone on with
+    finally:
+        LabelStore(ids, LabelStore.load(champion / "labels").state).save(champion / "labels")

@@ -8,12 +8,23 @@ from collections.abc import Callable, Mapping
 
 import typer
 
-from plmcl.cli import many, own, pipeline
+from plmcl.cli import many, operate, own, pipeline, serve
 from plmcl.stages.entry import run_app
 
 PANELS: Mapping[str, tuple[Callable[..., None], ...]] = {
     "From your own photos": (own.fit, own.predict, own.doctor),
     "Experiments": (many.preset, many.grid, many.diff),
+    "In production": (
+        serve.serve,
+        operate.receive,
+        operate.retrain,
+        operate.promote,
+        operate.rollback,
+        operate.refreeze,
+        operate.lineage,
+        operate.prune,
+        operate.forget,
+    ),
     "The pipeline's stages (dvc repro runs them in order)": (
         pipeline.check,
         pipeline.download,

@@ -25,6 +25,7 @@ def ingest(
     raw: Path,
     recipe: Recipe,
     *,
+    below: str = ".",
     record: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> Manifest:
@@ -38,6 +39,7 @@ def ingest(
         annotations: Of a source.
         raw: Folder that `annotations.root` is below.
         recipe: Its pixel limit applies.
+        below: Posix path of `raw` below the folder that the manifest's paths start from.
         record: Of earlier examinations, so that only new and changed files are opened.
         progress: Called with (done, total) files.
 
@@ -54,7 +56,7 @@ def ingest(
                          f"{counts}")  # fmt: skip
     split = _texts([annotations.splits.get(file, "") for file in files])
     keeper = _keepers(findings["sha256"], usable, (split != "").to_numpy())
-    images = _image_table(annotations, findings, split)
+    images = _image_table(annotations, findings, split, below)
     names = images["image_id"].to_numpy(dtype=object)
     labels, disputed = _moved(annotations.labels, names, keeper)
     if disputed:
@@ -69,7 +71,7 @@ def ingest(
         label_names=list(annotations.label_names),
         unlisted=annotations.unlisted,
         difficult=_without_positives(_moved(annotations.difficult, names, keeper)[0], labels),
-        near_duplicates=_near_duplicates(images),
+        near_duplicates=look_alikes(images),
     )
 
 
@@ -112,9 +114,9 @@ def _without_positives(difficult: pd.DataFrame, labels: pd.DataFrame) -> pd.Data
 
 
 def _image_table(
-    annotations: Annotations, findings: pd.DataFrame, split: pd.Series
+    annotations: Annotations, findings: pd.DataFrame, split: pd.Series, below: str
 ) -> pd.DataFrame:
-    root = PurePosixPath(annotations.root)
+    root = PurePosixPath(below, annotations.root)
     image_id = findings["path"]
     published = [annotations.published.get(name, -1) for name in image_id]
     return pd.DataFrame(
@@ -135,7 +137,8 @@ def _image_table(
     )
 
 
-def _near_duplicates(images: pd.DataFrame) -> pd.DataFrame:
+def look_alikes(images: pd.DataFrame) -> pd.DataFrame:
+    """`schemas.NearDuplicates` of the usable ones among `schemas.Images`."""
     usable = images[images["status"].isin(USABLE)]
     pairs = pairs_that_look_alike(usable["image_id"], usable["sha256"], usable["dhash"])
     return pairs.rename(columns={"first": "image_id", "second": "other_id"})

@@ -42,7 +42,8 @@ class Manifest:
         images: `schemas.Images`: one row a file, also for files that cannot be used.
         labels: `schemas.Labels`: (image_id, label, value), value 0 or 1; no row means "unlisted".
         label_names: All labels, in the order of the model's outputs; the only label list there is.
-        unlisted: What no row means: the label is absent (`negative`) or nobody looked (`unknown`).
+        unlisted: What no row means of an image of the base set: the label is absent (`negative`)
+            or nobody looked (`unknown`). Of a delivered image it is always unknown.
         difficult: `schemas.Difficult`: cells that published lists call difficult. `labels` says
             what is made of them; figures are given both ways.
         near_duplicates: `schemas.NearDuplicates`: pairs of usable images that look alike.
@@ -59,6 +60,12 @@ class Manifest:
     def usable(self) -> pd.DataFrame:
         """The images that can be trained on and predicted."""
         return self.images[self.images["status"].isin(USABLE)]
+
+    @property
+    def closed(self) -> pd.Series:
+        """Ids of the images of which a label without a row is absent."""
+        base = self.images.loc[self.images["delivery"] == 0, "image_id"]
+        return base if self.unlisted == "negative" else base[:0]
 
     def write(self, directory: Path) -> None:
         """Check the tables and write them, with the label list, to `directory`."""

@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from plmcl.data.manifest import Manifest, Unlisted
+from plmcl.data.manifest import Manifest
 from plmcl.errors import PlmclError
 from plmcl.labels.matrix import to_matrix
+from plmcl.ordering import positions
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Rows:
 
     Attributes:
         image_ids: N stable ids.
-        paths: N paths below the raw folder.
+        paths: N paths, as the manifest has them.
         sha256: N content hashes.
         targets: (N, L) in {0, 1}; meaningful only where `observed`.
         observed: (N, L), where the label is known.
@@ -35,12 +36,14 @@ class Rows:
 
 def training_rows(manifest: Manifest, splits: pd.DataFrame, observed: pd.DataFrame) -> Rows:
     """The training images, with the labels that the setting lets a method see."""
-    return _rows(manifest, splits, "train", observed, "unknown")
+    return _rows(manifest, splits, "train", observed)
 
 
 def truth_rows(manifest: Manifest, splits: pd.DataFrame, split: str) -> Rows:
     """The images of `split`, with all that the manifest knows of their labels."""
-    return _rows(manifest, splits, split, manifest.labels, manifest.unlisted)
+    rows = _rows(manifest, splits, split, manifest.labels)
+    rows.observed[_closed(manifest, rows)] = True  # `targets` are 0 where nothing is listed
+    return rows
 
 
 def difficult_cells(manifest: Manifest, rows: Rows) -> npt.NDArray[np.bool_]:
@@ -76,10 +79,9 @@ def positives_per_image(given: float | None, manifest: Manifest, splits: pd.Data
 
 def _count_labels(manifest: Manifest, splits: pd.DataFrame) -> float:
     train = truth_rows(manifest, splits, "train")
-    complete = train.observed.all(axis=1)
-    if manifest.unlisted == "unknown":
-        # All labels listed as present is no sign that somebody looked for absent ones.
-        complete &= (train.targets == 0).any(axis=1)
+    # All labels listed as present is no sign that somebody looked for absent ones.
+    looked = _closed(manifest, train) | (train.targets == 0).any(axis=1)
+    complete = train.observed.all(axis=1) & looked
     if not complete.any():
         raise PlmclError(
             "labels.per_image: null, and no training image is known completely, so labels cannot "
@@ -88,9 +90,12 @@ def _count_labels(manifest: Manifest, splits: pd.DataFrame) -> float:
     return float(train.targets[complete].sum(axis=1).mean())
 
 
-def _rows(
-    manifest: Manifest, splits: pd.DataFrame, split: str, labels: pd.DataFrame, unlisted: Unlisted
-) -> Rows:
+def _closed(manifest: Manifest, rows: Rows) -> npt.NDArray[np.bool_]:
+    closed: npt.NDArray[np.bool_] = positions(rows.image_ids, manifest.closed) >= 0
+    return closed
+
+
+def _rows(manifest: Manifest, splits: pd.DataFrame, split: str, labels: pd.DataFrame) -> Rows:
     ids = splits.loc[splits["split"] == split, "image_id"]
     images = manifest.usable[manifest.usable["image_id"].isin(ids)].sort_values("image_id")
     image_ids = images["image_id"].tolist()
@@ -98,6 +103,6 @@ def _rows(
         labels[labels["image_id"].isin(image_ids)],
         image_ids,
         manifest.label_names,
-        unlisted=unlisted,
+        unlisted="unknown",
     )
     return Rows(image_ids, images["path"].tolist(), images["sha256"].tolist(), targets, observed)

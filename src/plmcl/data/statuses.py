@@ -19,3 +19,5 @@ STATUSES = {
     "not_a_file": "a pipe, a socket or a device",
 }
 USABLE = ("ok", "converted")
+# Of a delivered file that somebody asked to have removed: only its row is left.
+FORGOTTEN = "forgotten"

@@ -76,7 +76,8 @@ class Place:
         """The files of a run with these params."""
         split = params.split
         name = f"seed-{params.seed}-{split.protocol}-{split.draw}-{split.val:g}-{split.test:g}"
-        return SeedPaths(self.project.root, self.project.raw, self.folder / "splits" / name)
+        splits = self.folder / "splits" / name
+        return SeedPaths(self.project.root, self.project.raw, self.project.images, splits)
 
     @property
     def logs(self) -> Path:
@@ -155,7 +156,7 @@ def read_pixels(run: Run, place: Place) -> Decoded | None:
     usable = read_manifest(place.project.manifests).usable
     if len(usable) * recipe.size**2 * 3 > DECODED_BYTES:
         return None
-    images = ImageRows(place.project.raw, usable["path"].tolist(), recipe)
+    images = ImageRows(place.project.images, usable["path"].tolist(), recipe)
     content = usable["sha256"].tolist()
     with show_progress("decode") as progress:
         pixels = cached_pixels(images, content=content, cache=place.pixels, progress=progress)

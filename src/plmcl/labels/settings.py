@@ -128,7 +128,7 @@ def observe(
 ) -> pd.DataFrame:
     """The labels that training may see; of training images only.
 
-    Images of a later delivery are unlabeled; under `given` they have what the source lists of them.
+    Images of a later delivery are unlabeled; under `given` they have the tag that came with them.
 
     Args:
         setting: Which labels.
@@ -144,9 +144,8 @@ def observe(
         PlmclError: The source cannot give such labels, or nothing would be observed.
     """
     turn = draws["draw_rank"] < setting.num_labeled(len(draws))
-    if setting.kind == "given" and truth.unlisted == "unknown":
-        train = splits.loc[splits["split"] == "train", "image_id"]
-        observed = _sorted(truth.labels[positions(truth.labels["image_id"], train) >= 0])
+    if setting.kind == "given":
+        observed = _known_entries(truth, splits.loc[splits["split"] == "train", "image_id"])
     elif setting.single_positive:
         chosen = draws[turn & (draws["label"] != "")]
         observed = _sorted(chosen[["image_id", "label"]].assign(value=np.int8(1)))
@@ -200,14 +199,17 @@ def _refuse_without_negatives(setting: Setting, truth: Manifest, train_ids: pd.S
 def _known_entries(truth: Manifest, image_ids: pd.Series) -> pd.DataFrame:
     """Every known entry, positive or negative, of these images; sorted."""
     listed = truth.labels[positions(truth.labels["image_id"], image_ids) >= 0]
-    if truth.unlisted == "unknown":
+    closed = image_ids[positions(image_ids, truth.closed) >= 0]
+    if closed.empty:
         return _sorted(listed)
-    rows, columns = sorted(image_ids), sorted(truth.label_names)
-    targets, _ = to_matrix(listed, rows, columns, unlisted="negative")
+    in_closed = positions(listed["image_id"], closed) >= 0
+    rows, columns = sorted(closed), sorted(truth.label_names)
+    targets, _ = to_matrix(listed[in_closed], rows, columns, unlisted="negative")
     image_id = pd.Series(rows, dtype="str").repeat(len(columns))
     label = pd.Series(columns, dtype="str").iloc[np.tile(np.arange(len(columns)), len(rows))]
     value = targets.ravel().astype(np.int8)
-    return pd.DataFrame({"image_id": image_id.array, "label": label.array, "value": value})
+    known = pd.DataFrame({"image_id": image_id.array, "label": label.array, "value": value})
+    return known if in_closed.all() else _sorted(pd.concat([known, listed[~in_closed]]))
 
 
 def _entry_keys(entries: pd.DataFrame) -> Iterator[str]:

@@ -50,15 +50,21 @@ class LabelStore:
         """Read what `save` wrote.
 
         Raises:
-            PlmclError: The id index is missing, or an array has another number of rows.
+            PlmclError: A file is missing or damaged, or an array has another number of rows.
         """
         path = directory / "image_ids.json"
         if not path.exists():
             raise PlmclError(f"{path}: not found; is {directory} a label store?")
-        image_ids = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            image_ids = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise PlmclError(f"{path}: not JSON: {error}") from None
         state = {}
         for file in sorted(directory.glob("*.npy")):
-            values = np.load(file, allow_pickle=False)
+            try:
+                values = np.load(file, allow_pickle=False)
+            except (ValueError, EOFError) as error:
+                raise PlmclError(f"{file}: not an array: {error}") from None
             if len(values) != len(image_ids):
                 raise PlmclError(f"{file}: {len(values)} rows for {len(image_ids)} image ids")
             state[file.stem] = torch.from_numpy(values)

@@ -132,6 +132,11 @@ class Method(Section, ABC):
         """Whether `solve` yields heads."""
         return False
 
+    @property
+    def of_one_training(self) -> frozenset[str]:
+        """Names of the state that counts steps or rounds: the next training starts it anew."""
+        return frozenset()
+
     def initial_state(self, targets: Tensor, observed: Tensor) -> State:
         """State of images that the method has not seen; empty for a method that keeps none.
 

@@ -31,6 +31,11 @@ class EntropyMaximisation(Method):
     apl_warmup: Annotated[int, Field(ge=1)]
     apl_share: Annotated[float, Field(ge=0, le=1)]
 
+    @property
+    def of_one_training(self) -> frozenset[str]:
+        """All of it: pseudo labels are assigned in rounds, which begin again."""
+        return frozenset({"pseudo_label", "assigned"})
+
     def initial_state(self, targets: Tensor, observed: Tensor) -> State:
         """Nothing predicted and nothing assigned."""
         if not self.apl_weight:

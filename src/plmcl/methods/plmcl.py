@@ -100,6 +100,11 @@ class Plmcl(Method):
     from_predictions: bool
     bias_correction: bool
 
+    @property
+    def of_one_training(self) -> frozenset[str]:
+        """The velocity, where its correction counts the steps that it has gone through."""
+        return frozenset({"velocity"} if self.bias_correction else ())
+
     def initial_state(self, targets: Tensor, observed: Tensor) -> State:
         """Undecided (0.5) and at rest; observed entries at 0.995 or 0.005."""
         latent = observed_latent(targets, observed, 0.0)

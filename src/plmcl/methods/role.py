@@ -94,6 +94,11 @@ class Role(Method):
     weight: Annotated[float, Field(ge=0)]
     regulariser_weight: Annotated[float, Field(ge=0)]
 
+    @property
+    def of_one_training(self) -> frozenset[str]:
+        """Adam's."""
+        return frozenset({"moment", "second_moment", "step"})
+
     def initial_state(self, targets: Tensor, observed: Tensor) -> State:
         """Almost undecided, by chance, and at rest; observed entries at 0.995 or 0.005."""
         chance = torch.empty_like(targets, dtype=torch.float32)

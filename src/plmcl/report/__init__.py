@@ -22,7 +22,7 @@ LABELS_A_CHART = 20
 
 
 def write_report(
-    models: Sequence[Path], manifest: Manifest, splits: pd.DataFrame, raw: Path, out: Path
+    models: Sequence[Path], manifest: Manifest, splits: pd.DataFrame, root: Path, out: Path
 ) -> None:
     """Write the page for some runs.
 
@@ -31,7 +31,7 @@ def write_report(
             metrics.json, per_label.csv and predictions.parquet.
         manifest: What they were trained and judged on.
         splits: `schemas.Splits`.
-        raw: The folder of its pictures; they may be gone.
+        root: The folder that its paths start from; the pictures may be gone.
         out: The HTML file.
 
     Raises:
@@ -41,7 +41,7 @@ def write_report(
         raise PlmclError("report: no run to report; train and evaluate one first")
     results = [read_result(folder) for folder in models]
     best = max(results, key=lambda result: (result.metrics["mAP"] is not None, result.value or 0))
-    tiles = make_gallery(best, manifest, raw)
+    tiles = make_gallery(best, manifest, root)
     labels = _shown_labels(best.per_label)
     alike = alike_across(manifest, splits)
     write_page(
@@ -64,7 +64,7 @@ def write_report(
         names=words.FIGURE_NAMES,
         same=same_bytes_across(manifest, splits)["image_id"].tolist(),
         alike=len(alike),
-        pairs=make_pairs(alike, manifest, raw),
+        pairs=make_pairs(alike, manifest, root),
         figures=_figures(results),
         is_tracked=any(result.record.mlflow_run_id for result in results),
     )

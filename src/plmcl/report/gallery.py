@@ -59,13 +59,13 @@ class Tile:
     missed: list[Tag]
 
 
-def make_gallery(result: Result, manifest: Manifest, raw: Path) -> list[Tile]:
+def make_gallery(result: Result, manifest: Manifest, root: Path) -> list[Tile]:
     """Test images spread evenly over their sorted ids, without those whose file is gone.
 
     Args:
         result: Whose scores and thresholds are shown.
         manifest: The images' paths and labels.
-        raw: The folder that the paths start from.
+        root: The folder that the paths start from.
     """
     scores = schemas.read_table(result.folder / "predictions.parquet", schemas.Predictions)
     paths = manifest.usable.set_index("image_id")["path"]
@@ -82,7 +82,7 @@ def make_gallery(result: Result, manifest: Manifest, raw: Path) -> list[Tile]:
         )
     tiles = []
     for image_id in chosen:
-        picture = thumbnail(raw, paths[image_id])
+        picture = thumbnail(root, paths[image_id])
         if picture is not None:
             mine = labels[labels["image_id"] == image_id]
             known = dict(zip(mine["label"], mine["value"], strict=True))
@@ -123,18 +123,18 @@ class Pair:
     distance: int
 
 
-def make_pairs(alike: pd.DataFrame, manifest: Manifest, raw: Path) -> list[Pair]:
+def make_pairs(alike: pd.DataFrame, manifest: Manifest, root: Path) -> list[Pair]:
     """The first pairs, each image with its split.
 
     Args:
         alike: Of `duplicates.alike_across`.
         manifest: The images' paths.
-        raw: The folder that the paths start from.
+        root: The folder that the paths start from.
     """
     paths = manifest.usable.set_index("image_id")["path"]
 
     def picture(name: str, split: str) -> Picture:
-        return Picture(name, thumbnail(raw, paths[name]), split)
+        return Picture(name, thumbnail(root, paths[name]), split)
 
     return [
         Pair(
@@ -166,13 +166,13 @@ def _tags(
     return predicted, missed
 
 
-def thumbnail(raw: Path, path: str) -> str | None:
-    """A data URI, or None if there is no such image below `raw`."""
+def thumbnail(root: Path, path: str) -> str | None:
+    """A data URI, or None if there is no such image below `root`."""
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts:
         return None
     try:
-        image = Image.fromarray(decode(raw / parts, RECIPE))
+        image = Image.fromarray(decode(root / parts, RECIPE))
     except ImageProblem:
         return None
     image.thumbnail((SIDE, SIDE))

@@ -42,7 +42,7 @@ def run(
     model, record = load_classifier(paths.model(setting, method) / "model.pt", manifest.label_names)
     recipe = Recipe.from_dict(record.recipe)
     test = truth_rows(manifest, splits, "test")
-    probs = _predict(model, ImageRows(paths.raw, test.paths, recipe), "test")
+    probs = _predict(model, ImageRows(paths.images, test.paths, recipe), "test")
     evaluation = evaluate(test.targets, test.observed, probs)
     evaluation.metrics["files_not_used"] = len(manifest.images) - len(manifest.usable)
     difficult = difficult_cells(manifest, test)
@@ -55,7 +55,9 @@ def run(
     thresholds = fit_thresholds(
         cut.targets,
         cut.observed,
-        probs if cut is test else _predict(model, ImageRows(paths.raw, cut.paths, recipe), "val"),
+        probs
+        if cut is test
+        else _predict(model, ImageRows(paths.images, cut.paths, recipe), "val"),
         positives_per_image(params.labels.per_image, manifest, splits),
     )
     per_label = per_label_table(manifest.label_names, evaluation, thresholds)

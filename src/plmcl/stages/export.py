@@ -59,7 +59,7 @@ def run(paths: Paths, params: Params, setting: str, method: str) -> Path:
     names = ("test", "val", "train")
     files = [path for name in names for path in truth_rows(manifest, splits, name).paths]
     chosen = itertools.islice(itertools.cycle(files), PARITY_IMAGES)
-    images = np.stack([load(paths.raw / path, recipe) for path in chosen])
+    images = np.stack([load(paths.images / path, recipe) for path in chosen])
     path = paths.model(setting, method) / "model.onnx"
     card = export_onnx(model, card, images, path, tolerance=params.export.tolerance)
     difference = max(card.parity["max_difference"].values())

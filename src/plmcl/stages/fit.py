@@ -61,7 +61,7 @@ def run(request: Request, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     params = write_params(request, out / "params.yaml")
     check.run(params)
-    paths = Paths(out, request.photos.resolve())
+    paths = Paths.of_photos(out, request.photos.resolve())
     manifest = ingest.run(paths, params)
     print(_say_k(request, params))
     split.run(paths, params, [request.setting])
@@ -85,7 +85,7 @@ def run(request: Request, out: Path) -> Path:
     shutil.copyfile(exported, tagger)
     runs = [paths.run(request.setting, method) for method in request.methods]
     splits = read_table(paths.splits / "splits.parquet", Splits)
-    write_report(runs, manifest, splits, paths.raw, out / "report.html")
+    write_report(runs, manifest, splits, paths.images, out / "report.html")
     print(
         f"\nThe tagger: {tagger} ({best})\nWhat it learned: {out / 'report.html'}\n"
         f"Try it: plmcl predict --model {tagger} {request.photos}"

@@ -44,6 +44,7 @@ from plmcl.params import Params, Phase
 from plmcl.progress import show_progress
 from plmcl.stages.paths import Paths
 from plmcl.training import Fitted, Observations, PhaseRun, Score, fit
+from plmcl.warm import load_warm
 
 PHASES = {
     "linear": ("linear",),
@@ -71,6 +72,19 @@ class Decoded:
 
 
 @dataclass(frozen=True)
+class Start:
+    """The champion that a training starts from.
+
+    Attributes:
+        sha256: Of its files.
+        text: What was taken from it, for people.
+    """
+
+    sha256: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Job:
     """A training, ready to start: what it learns from, what it changes, where it runs.
 
@@ -83,10 +97,11 @@ class Job:
         observations: Of `train`, on the device.
         model: Pretrained backbone and random head, on the device.
         weights: Where the backbone's weights came from.
+        start: The champion that it starts from, if any.
         method: The loss, and the per-image state's update.
         store: That state.
         fabric: Device and precision.
-        raw: The folder of the images.
+        images: The folder that the images' paths start from.
         features: Where features are kept.
         features_device: Where those that are not there yet are computed.
         decoded: The images' pixels, if they are decoded already.
@@ -100,10 +115,11 @@ class Job:
     observations: Observations
     model: Classifier
     weights: Weights
+    start: Start | None
     method: Method
     store: LabelStore
     fabric: Fabric
-    raw: Path
+    images: Path
     features: Path
     features_device: torch.device
     decoded: Decoded | None
@@ -254,7 +270,7 @@ class Job:
 
     def _images(self, rows: Rows) -> ImageRows:
         pixels = None if self.decoded is None else self.decoded.of(rows)
-        return ImageRows(self.raw, rows.paths, self.recipe, pixels)
+        return ImageRows(self.images, rows.paths, self.recipe, pixels)
 
     def _predict_images(self, model: nn.Module, images: ImageRows) -> NDArray[np.float32]:
         batches = sequential_batches(images)
@@ -313,27 +329,43 @@ def prepare(
         params.model.head, model.head.parts, len(manifest.label_names), seed=params.seed
     )
     model.head.dropout = method.dropout
+    test = truth_rows(manifest, splits, "test")
+    warm = None
+    if params.train.warm_start != "none":
+        warm = load_warm(paths.warm(params.train.warm_start))
+        warm.refuse_seen(manifest, train, (selection, test))
+        weights = warm.load_backbone(model, weights, params.model)
+        if not method.solves:
+            warm.load_head(model.head, manifest.label_names)
     model.to(fabric.device)
     targets = torch.from_numpy(train.targets).float().to(fabric.device)
     known = torch.from_numpy(train.observed).to(fabric.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(params.seed)
         state = method.initial_state(targets.cpu(), known.cpu())
+    start = None
+    if warm is not None:
+        names = {"image_ids": train.image_ids, "label_names": manifest.label_names}
+        if warm.is_of(setting, method_name):
+            state = warm.carry_state(state, method, known.cpu(), **names)
+        run = setting, method_name
+        start = Start(warm.sha256, warm.describe(method, state, run=run, **names))
     return Job(
         params=params,
         label_names=manifest.label_names,
         train=train,
         selection=selection,
-        test=truth_rows(manifest, splits, "test"),
+        test=test,
         observations=Observations(targets, known, k),
         model=model,
         weights=weights,
+        start=start,
         method=method,
         store=LabelStore(
             train.image_ids, {name: rows.to(fabric.device) for name, rows in state.items()}
         ),
         fabric=fabric,
-        raw=paths.raw,
+        images=paths.images,
         features=paths.features,
         features_device=features_device or fabric.device,
         decoded=decoded,

@@ -18,20 +18,50 @@ class Paths:
     Attributes:
         root: The project's folder.
         raw: The folder of a source's images and annotations.
+        images: The folder that the paths in the manifest are below.
     """
 
     root: Path
     raw: Path
+    images: Path
 
     @classmethod
     def of_project(cls, root: Path, source: str) -> "Paths":
         """The layout that dvc.yaml names."""
-        return cls(root, root / "data" / "raw" / source)
+        return cls(root, root / "data" / "raw" / source, root / "data")
+
+    @classmethod
+    def of_photos(cls, root: Path, photos: Path) -> "Paths":
+        """Everything in `root` but the images, which stay in their folder."""
+        return cls(root, photos, photos)
 
     @property
     def params_ok(self) -> Path:
         """Written by `check`: params.yaml holds no mistake that can be seen beforehand."""
         return self.root / "data" / "params.ok"
+
+    def deliveries(self, version: str) -> Path:
+        """The images that were delivered since the base set, as of a retraining; `none` too."""
+        return self.root / "data" / "deliveries" / version
+
+    def warm(self, version: str) -> Path:
+        """The champion's model.pt and labels/ that a retraining starts from; `none` too."""
+        return self.root / "data" / "warm" / version
+
+    @property
+    def received(self) -> Path:
+        """The store of all deliveries; outside git and DVC."""
+        return self.root / "data" / "received"
+
+    @property
+    def production(self) -> Path:
+        """The promoted models, and which of them is the champion; outside git and DVC."""
+        return self.root / "models" / "production"
+
+    @property
+    def retraining(self) -> Path:
+        """Lock, checkout and progress of retrainings; outside git and DVC."""
+        return self.root / ".plmcl" / "retraining"
 
     @property
     def manifests(self) -> Path:
@@ -74,6 +104,11 @@ class Paths:
     def examined(self) -> Path:
         """What the doctor found in earlier examinations; outside git and DVC, may be deleted."""
         return self.root / ".plmcl" / "examined" / self.raw.name
+
+    @property
+    def examined_deliveries(self) -> Path:
+        """The same, of the delivered images."""
+        return self.root / ".plmcl" / "examined" / "deliveries"
 
     def data_sha256(self) -> str:
         """Of the images, their labels and the label list."""

@@ -16,7 +16,7 @@ def main() -> None:
     paths = Paths.of_project(Path.cwd(), params.data.source)
     runs = [paths.run(s, m) for s in params.grid.settings for m in params.grid.methods]
     splits = schemas.read_table(paths.splits / "splits.parquet", schemas.Splits)
-    write_report(runs, Manifest.read(paths.manifests), splits, paths.raw, paths.report)
+    write_report(runs, Manifest.read(paths.manifests), splits, paths.images, paths.report)
     print(f"report: {paths.report}")
 
 

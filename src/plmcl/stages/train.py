@@ -26,7 +26,7 @@ CODE = tuple(
     f"plmcl.{name}"
     for name in (
         *("data", "evaluation", "features", "heads", "labels", "methods", "models", "ordering"),
-        *("pooling", "ranking", "stages.job", "training"),
+        *("pooling", "ranking", "stages.job", "training", "warm"),
     )
 )
 
@@ -44,14 +44,16 @@ def run(
         track: Whether MLflow is told while it runs.
     """
     job = prepare(paths, params, setting, method_name)
-    identity = _identity(paths, params, setting, method_name, job)
-    checkpoints = Checkpoints(paths.checkpoints / f"{setting}-{method_name}" / identity)
+    training = identity(paths, params, setting, method_name, job)
+    checkpoints = Checkpoints(paths.checkpoints / f"{setting}-{method_name}" / training)
     record = _record(paths, params, setting, method_name, job, checkpoints)
     resumed = f", goes on after epoch {checkpoints.epoch}" if checkpoints.epoch else ""
     print(
         f"{record.name}: {len(job.train)} images, {int(job.observations.observed.sum())} labels "
         f"known, {job.params.train.mode}, on {job.fabric.device}{resumed}"
     )
+    if job.start is not None:
+        print(job.start.text)
     with show_progress(f"train {record.name}") as progress:
 
         def train(on_epoch: Any) -> Fitted:
@@ -163,7 +165,7 @@ def used_params(params: Params, method_name: str) -> dict[str, Any]:
     """The params that a run with a method uses, and no others: flat, by dotted path."""
     used: dict[str, Any] = {"seed": params.seed, "data.source": params.data.source}
     used |= {"labels.per_image": params.labels.per_image}
-    unused = set(params.train.model_fields_set) - {"mode", "precision", "threads"}
+    unused = set(params.train.model_fields_set) - {"mode", "warm_start", "precision", "threads"}
     unused -= set(PHASES[params.train.mode])
     for name, section in (
         ("image", params.image.model_dump(mode="json")),
@@ -186,7 +188,7 @@ def _flat(prefix: str, values: Any) -> dict[str, Any]:
     return {prefix: values if not isinstance(values, list) else json.dumps(values)}
 
 
-def _identity(paths: Paths, params: Params, setting: str, method_name: str, job: Job) -> str:
+def identity(paths: Paths, params: Params, setting: str, method_name: str, job: Job) -> str:
     """Of a training: another value, other data or other code is another training."""
     code = sorted(
         (name, hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest())
@@ -198,6 +200,7 @@ def _identity(paths: Paths, params: Params, setting: str, method_name: str, job:
         paths.data_sha256(),
         paths.splits_sha256(setting),
         job.weights.sha256,
+        job.start.sha256 if job.start else "",
         code,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

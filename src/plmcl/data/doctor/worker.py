@@ -37,7 +37,7 @@ def main() -> None:
     answers = os.dup(1)
     setup = json.loads(sys.stdin.readline())
     root, recipe = Path(setup["root"]), Recipe(tuple(setup["background"]), setup["max_pixels"])
-    _restrain(setup["memory_bytes"])
+    restrain(setup["memory_bytes"])
     os.write(answers, b"[]\n")
     for line in sys.stdin:
         for name in json.loads(line):
@@ -48,7 +48,8 @@ def main() -> None:
             os.write(answers, json.dumps(finding).encode() + b"\n")
 
 
-def _restrain(memory_bytes: int) -> None:
+def restrain(memory_bytes: int) -> None:
+    """Limit this process's address space, silence what it prints, and end it with its parent."""
     if sys.platform == "linux":
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         limit = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
