@@ -48,7 +48,7 @@ repro: $(VENV)/.installed
 	@echo "Try it: $(VENV)/bin/plmcl predict --model models/$$(ls models | head -1)/model.onnx data/raw/scenes"
 
 test: $(VENV)/.installed
-	pytest -m "slow or not slow" --numprocesses 2 --dist loadfile
+	pytest -m "slow or not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed
 	ruff format --check .

@@ -10,10 +10,9 @@ from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.events import emit_event
 from prefect.states import Completed
-from retrain import guard, receive
+from retrain import alone, guard, receive
 
-from plmcl.retraining.lock import HeldError, held
-from plmcl.retraining.rounds import Retraining
+from plmcl.retraining.lock import HeldError
 
 ENOUGH = "plmcl.images.enough"
 
@@ -27,7 +26,7 @@ def ingest(root: str = ".") -> State[Any]:
     """
     folder = Path(root).resolve()
     try:
-        with held(Retraining(folder).lock, "receiving"):
+        with alone(folder, "receiving"):
             received = receive(folder)
             due = guard(folder)
     except HeldError as error:

@@ -5,25 +5,47 @@ reading and writing, artifacts, and a schedule (prefect.yaml). Run it now: make 
 """
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-from prefect import flow, get_run_logger, task
+from prefect import flow, get_client, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.states import Completed
+from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run
+from prefect.states import Completed, Crashed
 
 from plmcl.retraining.gate import Decision
 from plmcl.retraining.lock import HeldError, held
+from plmcl.retraining.places import UnreachableError
 from plmcl.retraining.rounds import Due, Outcome, Retraining, Round
 
 
 async def failed_on_io(task: Any, run: TaskRun, state: State[Any]) -> bool:
     """Whether trying again may help: a disk or a network that did not answer."""
-    return isinstance(await state.aresult(raise_on_failure=False), OSError)
+    return isinstance(await state.aresult(raise_on_failure=False), OSError | UnreachableError)
 
 
 RETRY = {"retries": 3, "retry_delay_seconds": [10, 60, 300], "retry_condition_fn": failed_on_io}
+
+
+@contextmanager
+def alone(root: Path, purpose: str) -> Iterator[Retraining]:
+    """Hold the project's lock; a run that was killed while it held it is marked as crashed.
+
+    Raises:
+        HeldError: Another process holds it.
+    """
+    retraining = Retraining(root)
+    with held(retraining.lock, purpose, run=str(flow_run.id or "")) as killed:
+        if killed is not None and killed.run:
+            with suppress(ObjectNotFound), get_client(sync_client=True) as client:
+                crashed = Crashed(message=f"{killed}: it was killed; {flow_run.name} goes on")
+                client.set_flow_run_state(UUID(killed.run), crashed, force=True)
+        yield retraining
 
 
 @task(**RETRY)
@@ -87,7 +109,7 @@ def retrain(root: str = ".", force: bool = False) -> State[Any]:
     folder = Path(root).resolve()
     log = get_run_logger()
     try:
-        with held(Retraining(folder).lock, "retraining"):
+        with alone(folder, "retraining"):
             log.info(receive(folder))
             due = guard(folder)
             if not (due.now or force):

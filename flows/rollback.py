@@ -6,9 +6,7 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
-
-from plmcl.retraining.lock import held
-from plmcl.retraining.rounds import Retraining
+from retrain import alone
 
 
 @flow(name="rollback")
@@ -18,10 +16,8 @@ def rollback(root: str = ".") -> State[Any]:
     Args:
         root: Of the project.
     """
-    retraining = Retraining(Path(root))
-    with held(retraining.lock, "rolling back"):
-        retraining.production.reconcile()
-        version = retraining.production.roll_back()
+    with alone(Path(root), "rolling back") as retraining:
+        version = retraining.roll_back()
     return Completed(name="RolledBack", message=f"the champion is {version.version} again")
 
 

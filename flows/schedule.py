@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 from ruamel.yaml import YAML
 
 FLOWS = Path(__file__).resolve().parent
@@ -25,31 +24,34 @@ SECONDS_TO_START = 120.0
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """The address of Prefect's API: what PREFECT_API_URL names, or a server of our own."""
-    if address := os.environ.get("PREFECT_API_URL"):
-        yield address
+def server() -> Iterator[None]:
+    """Have a Prefect API: the one that PREFECT_API_URL names, or a server of our own."""
+    if os.environ.get("PREFECT_API_URL"):
+        yield
         return
-    address = f"http://127.0.0.1:{PORT}/api"
+    os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{PORT}/api"
     command = [str(Path(sys.executable).with_name("prefect")), "server", "start", "--port", PORT]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
+    # Of its own group: at Ctrl-C it is still needed for the last words to it.
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
     try:
-        _wait_for(address, process)
-        yield address
+        _wait_for(process)
+        yield
     finally:
         process.send_signal(signal.SIGINT)
         process.wait()
 
 
-def _wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:
+def _wait_for(process: "subprocess.Popen[bytes]") -> None:
+    # Only now: Prefect reads its address once.
+    from prefect import get_client
+
     deadline = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if httpx.get(f"{address}/health").is_success:
+    with get_client(sync_client=True) as client:
+        while time.monotonic() < deadline and process.poll() is None:
+            if client.api_healthcheck() is None:
                 return
-        except httpx.HTTPError:
             time.sleep(0.5)
-    sys.exit(f"error: no Prefect server at {address}: is port {PORT} in use?")
+    sys.exit(f"error: Prefect's server does not start: is port {PORT} in use?")
 
 
 def deployments() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -75,9 +77,7 @@ def _flow(entrypoint: str) -> Any:
 
 def main() -> None:
     """Serve until a signal."""
-    with server() as address:
-        os.environ["PREFECT_API_URL"] = address
-        # Only now: Prefect reads its address once.
+    with server():
         from prefect import serve
         from prefect.client.schemas.objects import ConcurrencyLimitConfig
         from prefect.events import DeploymentEventTrigger
@@ -101,7 +101,8 @@ def main() -> None:
                     parameters={"root": str(FLOWS.parent)},
                 )
             )
-        print(f"Prefect's pages: {address.removesuffix('/api')}", flush=True)
+        pages = os.environ["PREFECT_API_URL"].removesuffix("/api")
+        print(f"Prefect's pages: {pages}", flush=True)
         serve(*made)
 
 

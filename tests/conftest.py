@@ -1,9 +1,27 @@
-"""The photographs that some tests need; where they are absent those tests are skipped."""
+"""The order of the tests, and the photographs that some of them need or else are skipped."""
 
 import os
 from pathlib import Path
 
 import pytest
+
+# The files that take longest, longest first: begun last, one would keep all but one worker waiting.
+LONGEST = (
+    "flows/test_retrain.py",
+    "test_pipeline.py",
+    "grid/test_runner.py",
+    "test_pipeline_runs.py",
+    "test_cli.py",
+    "stages/test_fit.py",
+    "test_export.py",
+    "stages/test_job.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; the order within a file stays."""
+    rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(LONGEST)))
 
 
 @pytest.fixture(scope="session")

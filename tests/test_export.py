@@ -356,11 +356,10 @@ def test_a_real_backbone_with_real_weights_passes_the_gate(tmp_path):
 
 @pytest.mark.slow
 def test_a_unit_head_on_parts_is_the_same_in_onnx(tmp_path):
-    from plmcl.models import build_classifier, load_backbone_weights
+    from plmcl.models import build_classifier
 
-    name = "tf_efficientnet_lite0"
+    name = "test_efficientnet"
     model = build_classifier(name, num_labels=LABELS, seed=0, pooling="parts", head="unit").eval()
-    load_backbone_weights(model, name, "package")
     card = dataclasses.replace(CARD, recipe=dataclasses.replace(CARD.recipe, size=96))
     images = np.kron(IMAGES, np.ones((1, 6, 6, 1), np.uint8))
     with torch.no_grad():

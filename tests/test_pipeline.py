@@ -14,6 +14,8 @@ from ruamel.yaml import YAML
 from plmcl.data.sources import source_names
 from plmcl.params import Section, load_params
 from plmcl.run_record import RunRecord
+from plmcl.stages import download, evaluate, ingest, split, train
+from plmcl.stages.paths import Paths
 
 pytestmark = pytest.mark.slow
 
@@ -284,9 +286,15 @@ def test_an_experiment_runs_with_other_values(project, tmp_path):
 
 
 def test_two_clones_give_identical_splits_and_metrics(project, tmp_path):
-    """On CPU, with the same lock, processor type and train.threads."""
+    """On CPU, with the same lock, processor type and train.threads; DVC or no DVC."""
     other = make_project(tmp_path / "clone")
-    run_command("dvc", "repro", "evaluate@sspl-40-plmcl", cwd=other)
+    params = load_params(other / "params.yaml")
+    steps = Paths.of_project(other, params.data.source), params
+    download.run(*steps)
+    ingest.run(*steps)
+    split.run(*steps, ["sspl-40"])
+    train.run(*steps, "sspl-40", "plmcl", track=False)
+    evaluate.run(*steps, "sspl-40", "plmcl", track=False)
     names = ["splits.parquet", "draws.parquet", "observed/sspl-40.parquet"]
     paths = [f"data/splits/{name}" for name in names] + [
         f"reports/runs/sspl-40-plmcl/{name}"

@@ -84,12 +84,12 @@ def test_a_badly_wrong_table_is_refused_briefly_and_listed_whole(tmp_path, texts
 
 
 @pytest.mark.slow
-def test_a_million_broken_rows_take_seconds(tmp_path):
-    """Case 90; pandera's own report of the repeated rows takes two minutes."""
-    frame = labels(["i"] * 1_600_000, ["x"] * 1_600_000, [7] * 1_600_000)
+def test_half_a_million_broken_rows_take_seconds(tmp_path):
+    """Case 90; pandera's own report of the repeated rows takes minutes."""
+    frame = labels(["i"] * 500_000, ["x"] * 500_000, [7] * 500_000)
     start = time.process_time()
     assert len(refusal(frame, Labels, tmp_path / "violations.csv").encode()) < 2000
-    assert time.process_time() - start < 60
+    assert time.process_time() - start < 20
 
 
 def test_only_ten_rules_are_told():

@@ -6,7 +6,7 @@ import time
 
 import pandas as pd
 import pytest
-from retraining_rounds import QUICK, Project, check
+from retraining_rounds import QUICK, Project, check, prefect_states
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +22,11 @@ def git(project, *arguments):
 def project(tmp_path_factory):
     """A project with its first champion."""
     project = Project(tmp_path_factory.mktemp("retraining") / "project", QUICK)
-    project.state = project.flow()
-    return project
+    with project.server() as address:
+        project.address = address
+        project.state = project.flow()
+        with project.serving() as project.answers:
+            yield project
 
 
 def test_the_first_retraining_makes_the_first_champion(project):
@@ -78,6 +81,7 @@ def test_case_86_three_kills_lose_nothing_and_the_next_run_goes_on(project, deli
     assert set(table.loc[["half.jpg", "text.jpg"], "status"]) == {"truncated", "not_an_image"}
     found = check(project, [*delivered, "again.jpg", "half.jpg", "text.jpg"])
     assert (found["champion"], found["versions"]) == ("v0002", 2)
+    assert prefect_states(project.address) == {"Promoted": 2, "Crashed": 3}
 
 
 def test_a_promoted_commit_holds_what_it_learned_from_and_has_nothing_left_to_do(
@@ -110,8 +114,21 @@ def test_a_bad_challenger_is_refused_and_kept_under_a_tag(project, delivered):
 
 
 def test_a_roll_back_is_one_step(project, delivered):
+    del project.environment["PREFECT_API_URL"]  # no server is needed, either
     assert project.flow("rollback") == "the champion is v0001 again"
     champion = project.retraining.production.champion
     assert champion.version == "v0001"
     assert git(project, "rev-parse", "production") == champion.record.commit
     assert str((project.root / "models/production/champion").readlink()) == "v0001"
+
+
+def test_the_service_answers_throughout(project, delivered):
+    """From the first champion over the second and back; it was asked five times a second."""
+    first, second = (version.record.model_sha256 for version in
+                     project.retraining.production.versions()[:2])  # fmt: skip
+    deadline = time.monotonic() + 30
+    while project.answers[-1][1] != first:  # the roll-back before was the last
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert {status for status, _ in project.answers} == {200}
+    assert {model for _, model in project.answers} == {first, second}

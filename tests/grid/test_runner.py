@@ -171,20 +171,21 @@ def children(pid):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_grid_that_is_killed_goes_on_where_it_stopped(project, whole, how):
-    process = start(project)
-    wait_for_results(project, process, 2)
-    workers = children(process.pid)
-    assert len(workers) >= 2
-    process.send_signal(how)
-    process.wait(30)
-    deadline = time.monotonic() + 30
-    while any(Path(f"/proc/{pid}").exists() for pid in workers):  # no worker is left behind
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    done = read_results(journal(project))
-    assert 2 <= len(done) < TRAININGS
+def test_a_grid_that_is_killed_goes_on_where_it_stopped(project, whole):
+    """Twice: by SIGKILL, and once it has gone on by SIGTERM."""
+    for how, number in ((signal.SIGKILL, 2), (signal.SIGTERM, 4)):
+        process = start(project)
+        wait_for_results(project, process, number)
+        workers = children(process.pid)
+        assert len(workers) >= 2
+        process.send_signal(how)
+        process.wait(30)
+        deadline = time.monotonic() + 30
+        while any(Path(f"/proc/{pid}").exists() for pid in workers):  # no worker is left behind
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        done = read_results(journal(project))
+        assert number <= len(done) < TRAININGS
     results, failures = run_grid(project)
     assert failures == []
     assert figures(results) == figures(whole[1])
@@ -195,13 +196,16 @@ def test_a_grid_that_is_killed_goes_on_where_it_stopped(project, whole, how):
 
 @pytest.mark.slow
 def test_a_run_that_fails_stops_no_other_and_does_not_count_as_done(project):
-    rows = "rows: {BCE: {method: bce}, AN: {method: an}}"
-    text = GRID[: GRID.index("tune:")] + rows
+    text = GRID[: GRID.index("params:")] + (
+        "params: {train: {mode: end_to_end}}\nrows: {BCE: {method: bce}, AN: {method: an}}"
+    )
     results, failures = run_grid(project, text)
     assert sorted(results["row"]) == ["AN"] * 4
     assert len(failures) == 4
     assert min(map(str, failures)).startswith("BCE, fspl, seed 0: bce needs observed negatives")
     assert set(read_results(journal(project))["row"]) == {"AN"}
+    # The fine-tunings share one file of decoded images.
+    assert len(list((project / ".plmcl/grid/small/pixels").glob("*.npy"))) == 1
 
 
 @pytest.mark.slow
@@ -225,16 +229,6 @@ def test_a_defect_of_a_method_is_named_and_its_traceback_kept(project):
     assert "AN, sspl-40, seed 0: ZeroDivisionError: division by zero" in done.stderr
     log = (project / ".plmcl/grid/small/logs/worker-0.txt").read_text()
     assert "methods/an.py" in log
-
-
-@pytest.mark.slow
-def test_fine_tunings_of_a_grid_share_one_file_of_decoded_images(project):
-    text = GRID[: GRID.index("params:")] + (
-        "params: {train: {mode: end_to_end}}\nrows: {AN: {method: an}}"
-    )
-    _, failures = run_grid(project, text)
-    assert failures == []
-    assert len(list((project / ".plmcl/grid/small/pixels").glob("*.npy"))) == 1
 
 
 @pytest.mark.slow
@@ -273,33 +267,27 @@ def without_splits(place, number):
 
 
 @pytest.mark.slow
-def test_workers_have_their_cores_and_their_gpu_from_the_start(place):
+def test_workers_have_their_cores_and_gpu_and_one_that_dies_is_replaced_and_its_run_named(place):
     before = os.sched_getaffinity(0), os.environ.get("CUDA_VISIBLE_DEVICES")
     core = frozenset({min(before[0])})
-    with Pool([Share(core, "7"), Share(core, "")], place) as pool:
-        for _, answer in pool.run(without_splits(place, 2)):
-            assert "splits.parquet: not found" in str(answer)
-        pids = [worker.process.pid for worker in pool.workers]
-        assert [os.sched_getaffinity(pid) for pid in pids] == [core, core]
-        variables = [Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in pids]
-        assert b"CUDA_VISIBLE_DEVICES=7" in variables[0]
-        assert b"CUDA_VISIBLE_DEVICES=" in variables[1]
-    assert before == (os.sched_getaffinity(0), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_is_replaced_and_its_run_named(place):
-    with Pool([Share(frozenset(), "")], place) as pool:
+    with Pool([Share(core, "7")], place) as pool:
         answers = pool.run(without_splits(place, 3))
         assert next(answers)[0] == "0"
-        os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+        first = pool.workers[0].process.pid
+        assert os.sched_getaffinity(first) == core
+        variables = Path(f"/proc/{first}/environ").read_bytes().split(b"\0")
+        assert b"CUDA_VISIBLE_DEVICES=7" in variables
+        os.kill(first, signal.SIGKILL)
         key, answer = next(answers)
         assert key == "1"
         assert "the process died" in str(answer)
         key, answer = next(answers)
         assert key == "2"
         assert "splits.parquet: not found" in str(answer)
+        second = pool.workers[0].process.pid
+        assert os.sched_getaffinity(second) == core
+    assert before == (os.sched_getaffinity(0), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    assert not any(Path(f"/proc/{pid}").exists() for pid in (first, second))
 
 
 def make_tables(root, **changes):

@@ -7,7 +7,7 @@ import pytest
 
 from plmcl import schemas
 from plmcl.errors import PlmclError
-from plmcl.retraining.delivered import Waiting, accepted, snapshot, waiting
+from plmcl.retraining.delivered import Waiting, accepted, last_delivery, snapshot, waiting
 
 STATUSES = ["ok", "converted", "duplicate", "truncated"]
 
@@ -44,7 +44,8 @@ def test_a_snapshot_holds_the_tables_and_the_accepted_images(tmp_path):
     store, target = tmp_path / "store", tmp_path / "deliveries" / "v0001"
     received(store, 1, ["a.jpg", "sub/b.jpg", "c.jpg", "d.jpg"])
     received(store, 12, ["a.jpg"])
-    assert snapshot(store, target) == 12
+    assert last_delivery(store) == 12
+    snapshot(store, target, 12)
     there = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
     assert there == {
         "0001.parquet", "0001/a.jpg", "0001/sub/b.jpg", "0012.parquet", "0012/a.jpg"
@@ -55,7 +56,12 @@ def test_a_snapshot_holds_the_tables_and_the_accepted_images(tmp_path):
     received(store, 13, ["e.jpg"])
     assert not (target / "0013").exists()
     with pytest.raises(PlmclError, match="v0001: exists"):
-        snapshot(store, target)
+        snapshot(store, target, 13)
+    snapshot(store, target.with_name("v0002"), 1)
+    assert sorted(path.name for path in target.with_name("v0002").iterdir()) == [
+        "0001",
+        "0001.parquet",
+    ]
 
 
 def test_a_snapshot_is_copied_where_there_are_no_links(tmp_path, monkeypatch):
@@ -64,14 +70,13 @@ def test_a_snapshot_is_copied_where_there_are_no_links(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "link", refuse)
     received(tmp_path / "store", 1, ["a.jpg"])
-    snapshot(tmp_path / "store", tmp_path / "v0001")
+    snapshot(tmp_path / "store", tmp_path / "v0001", 1)
     assert (tmp_path / "v0001/0001/a.jpg").read_text() == "1 a.jpg"
     assert not (tmp_path / "v0001/0001/a.jpg").samefile(tmp_path / "store/0001/a.jpg")
 
 
-def test_there_is_no_snapshot_of_nothing(tmp_path):
-    assert snapshot(tmp_path / "none", tmp_path / "v0001") == 0
-    assert list(tmp_path.iterdir()) == []
+def test_nothing_received_has_no_last_delivery(tmp_path):
+    assert last_delivery(tmp_path / "none") == 0
 
 
 def test_no_snapshot_is_half_made(tmp_path):
@@ -79,11 +84,11 @@ def test_no_snapshot_is_half_made(tmp_path):
     received(store, 1, ["a.jpg", "b.jpg"])
     (store / "0001/b.jpg").unlink()
     with pytest.raises(PlmclError, match=r"0001/b\.jpg: is in a delivery's table, and not there"):
-        snapshot(store, tmp_path / "v0001")
+        snapshot(store, tmp_path / "v0001", 1)
     assert not (tmp_path / "v0001").exists()
     (store / "0001/b.jpg").write_text("back")
-    assert snapshot(store, tmp_path / "v0001") == 1  # what was left of the first try is no matter
+    snapshot(store, tmp_path / "v0001", 1)  # what was left of the first try is no matter
     shutil.rmtree(tmp_path / "v0001")
     (store / "moving.json").write_text('{"number": 1, "source": "", "tags_sha256": ""}')
     with pytest.raises(PlmclError, match="delivery 1 is not complete"):
-        snapshot(store, tmp_path / "v0001")
+        snapshot(store, tmp_path / "v0001", 1)

@@ -27,6 +27,12 @@ MD5 = {content: hashlib.md5(content).hexdigest() for content in (A, B, C)}
 ANNA = "delivered/0001/party/anna.jpg"
 
 
+@pytest.fixture
+def known_cache(monkeypatch):
+    """Where DVC's cache is; DVC itself takes a second to say so."""
+    monkeypatch.setattr("plmcl.retraining.forgetting._cache", lambda root: root / ".dvc" / "cache")
+
+
 def make_project(root):
     """Two deliveries, of which Anna is in both; a version that knows the first, and one both."""
     make_repository(root)
@@ -120,8 +126,7 @@ def test_a_delivered_image_is_gone_everywhere_and_it_is_told_who_saw_it(tmp_path
     check_forgotten(root)
 
 
-@pytest.mark.slow
-def test_it_is_found_by_any_copy_of_it(tmp_path):
+def test_it_is_found_by_any_copy_of_it(tmp_path, known_cache):
     root = make_project(tmp_path / "project")
     copy = tmp_path / "somewhere.jpg"
     copy.write_bytes(A)
@@ -166,7 +171,7 @@ def test_of_a_base_image_that_its_owner_removed_the_label_state_goes(tmp_path):
     assert everything(root)["files"] == {A, B, C}
 
 
-def test_a_file_in_quarantine_goes_too(tmp_path):
+def test_a_file_in_quarantine_goes_too(tmp_path, known_cache):
     root = make_project(tmp_path)
     store = root / "data" / "received"
     bad = delivery({"bad.jpg": SHA256[B]}, status="truncated")
@@ -182,8 +187,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.slow
-def test_killed_after_any_step_it_is_finished_by_asking_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("plmcl.retraining.forgetting._cache", lambda root: root / ".dvc" / "cache")
+def test_killed_after_any_step_it_is_finished_by_asking_again(tmp_path, monkeypatch, known_cache):
     made = make_project(tmp_path / "made")
     for steps in itertools.count(1):
         root = Path(shutil.copytree(made, tmp_path / str(steps)))

@@ -61,10 +61,13 @@ def test_case_86_the_lock_of_a_killed_process_is_taken_over_and_that_is_said(
 
 
 def test_a_record_of_an_earlier_start_of_the_machine_says_so(tmp_path, caplog):
-    record = {"purpose": "retraining", "pid": 1, "host": "a", "boot_id": "before", "since": 0.0}
+    record = {"purpose": "retraining", "pid": 1, "host": "a", "boot_id": "before", "since": 0.0,
+              "run": "7"}  # fmt: skip
     (tmp_path / "lock.json").write_text(json.dumps(record))
-    with held(tmp_path / "lock", "pruning"):
-        pass
+    with held(tmp_path / "lock", "pruning") as earlier:
+        assert earlier.run == "7"
+    with held(tmp_path / "lock", "pruning") as earlier:
+        assert earlier is None
     assert "process 1 on a" in caplog.text
     assert "the machine was started since" in caplog.text
 

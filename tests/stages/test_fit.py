@@ -14,13 +14,13 @@ from plmcl.stages.fit import Request, run, write_params
 
 @pytest.mark.slow
 def test_photographs_of_which_few_carry_one_label_become_a_tagger(photos5, tmp_path, capsys):
-    """Every third photo, SSPL at 40 %: 129 of 322 in training show one label, all are measured."""
+    """Every fifth photo, SSPL at 40 %: 77 of 193 in training show one label, all are measured."""
     photos = tmp_path / "photos"
     photos.mkdir()
     header, *lines = (photos5 / "labels.csv").read_text().splitlines(keepends=True)
-    for line in lines[::3]:
+    for line in lines[::5]:
         shutil.copy(photos5 / "images" / line.split(",")[0], photos)
-    (tmp_path / "labels.csv").write_text("".join([header, *lines[::3]]))
+    (tmp_path / "labels.csv").write_text("".join([header, *lines[::5]]))
     request = Request(
         photos=photos,
         labels=tmp_path / "labels.csv",
@@ -33,11 +33,12 @@ def test_photographs_of_which_few_carry_one_label_become_a_tagger(photos5, tmp_p
     )
     tagger = run(request, tmp_path / "tagger")
     printed = capsys.readouterr().out
-    assert "files: 503 ok" in printed
-    assert "129 observed positives" in printed
+    assert "files: 302 ok" in printed
+    assert "193 train images" in printed
+    assert "77 labeled images" in printed
     metrics = json.loads((tmp_path / "tagger/reports/runs/sspl-40-epr/metrics.json").read_text())
-    assert metrics["images_scored"] == 301
-    # Chance is the mean share of positives, 0.27; measured here: 0.885.
+    assert metrics["images_scored"] == 60
+    # Chance is the mean share of positives, 0.27.
     assert metrics["mAP"] > 0.8
     card = Tagger(tagger).card
     assert card.label_names == ["bus", "car", "cat", "person", "train"]

@@ -67,12 +67,12 @@ def rollback() -> None:
 
     Example: plmcl rollback
     """
-    from plmcl.retraining.production import Production
+    from plmcl.retraining.rounds import Retraining
 
     with _lock("rolling back") as root:
-        production = Production(root)
-        before = production.champion
-        version = production.roll_back()
+        retraining = Retraining(root)
+        before = retraining.production.champion
+        version = retraining.roll_back()
     assert before is not None
     typer.echo(
         f"{version.version} is the champion; {before.version} is kept: "

@@ -37,13 +37,20 @@ def waiting(store: Path, since: int) -> Waiting:
     return Waiting(len(arrived), int(arrived.min()) if len(arrived) else 0)
 
 
-def snapshot(store: Path, target: Path) -> int:
-    """Link, or else copy, the tables and accepted images of all deliveries to a new folder.
+def last_delivery(store: Path) -> int:
+    """The number of the last delivery; 0 if there is none."""
+    return max(Store(store).numbers(), default=0)
+
+
+def snapshot(store: Path, target: Path, last: int) -> None:
+    """Link, or else copy, the tables and accepted images of deliveries to a new folder.
 
     Later deliveries do not change it. It is there whole or not at all.
 
-    Returns:
-        The number of the last delivery; 0 if there is none, and then no folder either.
+    Args:
+        store: Of all deliveries.
+        target: To be made.
+        last: The number of the last delivery that is taken, from 1.
 
     Raises:
         PlmclError: The folder exists, a delivery is incomplete, or an image of it is missing.
@@ -54,11 +61,9 @@ def snapshot(store: Path, target: Path) -> int:
         raise PlmclError(f"{target}: exists; a snapshot is never changed")
     partial = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(partial, ignore_errors=True)
-    numbers = kept.numbers()
-    if not numbers:
-        return 0
+    numbers = [number for number in kept.numbers() if number <= last]
     rows = kept.read(["name", "status"])
-    rows = rows[accepted(rows)]
+    rows = rows[accepted(rows) & (rows["number"] <= last)]
     try:
         partial.mkdir(parents=True)
         for number in numbers:
@@ -75,7 +80,6 @@ def snapshot(store: Path, target: Path) -> int:
         raise PlmclError(f"{error.filename}: is in a delivery's table, and not there") from None
     except OSError as error:
         raise PlmclError(f"{error.filename or target}: {error.strerror or error}") from None
-    return numbers[-1]
 
 
 def _link(source: Path, target: Path) -> None:

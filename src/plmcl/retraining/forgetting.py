@@ -222,7 +222,8 @@ def _forget_state(labels: Path, image_ids: Collection[str]) -> None:
         text = json.dumps(left, ensure_ascii=False, indent=0)
         (making / "image_ids.json").write_text(f"{text}\n", encoding="utf-8")
         for file in sorted(labels.glob("*.npy")):
-            np.save(making / file.name, np.load(file, allow_pickle=False)[kept])
+            rows = np.load(file, allow_pickle=False)[kept]
+            np.save(making / file.name, rows, allow_pickle=False)
         for written in [*making.iterdir(), making]:
             sync(written)
         labels.replace(old)

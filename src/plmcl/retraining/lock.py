@@ -40,6 +40,7 @@ class Holder:
         host: The machine's name.
         boot_id: Of the machine's start, so that a number of an earlier start is not mistaken.
         since: Seconds since 1970.
+        run: Id of the scheduler's run that it belongs to; "" if there is none.
     """
 
     purpose: str
@@ -47,6 +48,7 @@ class Holder:
     host: str
     boot_id: str
     since: float
+    run: str
 
     def __str__(self) -> str:
         start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
@@ -54,14 +56,16 @@ class Holder:
 
 
 @contextmanager
-def held(path: Path, purpose: str) -> Iterator[None]:
+def held(path: Path, purpose: str, *, run: str = "") -> Iterator[Holder | None]:
     """Hold a lock while the body runs.
 
-    The lock of a holder that died is taken over, with a warning that says whose it was.
+    The lock of a holder that died is taken over, with a warning that says whose it was; that holder
+    is yielded, else None.
 
     Args:
         path: The lock's file; `path`.json beside it is the record, touched every ten seconds.
         purpose: What the body does, for those who find the lock held.
+        run: As in `Holder`.
 
     Raises:
         HeldError: Another process holds it; the message names it and its last heartbeat.
@@ -78,12 +82,12 @@ def held(path: Path, purpose: str) -> Iterator[None]:
         if earlier is not None:
             gone = "" if earlier.boot_id == _boot_id() else "; the machine was started since"
             logger.warning("taken over from %s, which did not end it%s", earlier, gone)
-        holder = Holder(purpose, os.getpid(), socket.gethostname(), _boot_id(), time.time())
+        holder = Holder(purpose, os.getpid(), socket.gethostname(), _boot_id(), time.time(), run)
         partial = record.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(holder)) + "\n", encoding="utf-8")
         partial.replace(record)
         with _heartbeat(record):
-            yield
+            yield earlier
         record.unlink()
     except Exception:
         # The body failed and says so itself; only a process that died leaves its record.

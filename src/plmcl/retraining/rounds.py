@@ -24,7 +24,7 @@ from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
 from plmcl.retraining.arrival import Receipt, receive
 from plmcl.retraining.checkout import Checkout, fast_forward, tag, user_commit
-from plmcl.retraining.delivered import accepted, snapshot, waiting
+from plmcl.retraining.delivered import accepted, last_delivery, snapshot, waiting
 from plmcl.retraining.gate import Decision, Scored, decide
 from plmcl.retraining.production import Production, ProductionRecord, Version, sha256_of
 from plmcl.retraining.scored import truth_table
@@ -171,48 +171,55 @@ class Retraining:
         """Take a snapshot of what has arrived, and set up the checkout for it.
 
         An interrupted retraining goes on, with its own snapshot, unless the user's commit or the
-        champion has changed since.
+        champion has changed since. Snapshots have the name of the last delivery in them, and copies
+        of a champion its own: what has not changed since the last retraining is not run again.
         """
         champion = self.production.champion
-        warm = champion.version if champion and self.params.retraining.start == "champion" else ""
+        if self.params.retraining.start == "scratch":
+            champion = None
+        warm = champion.version if champion is not None else ""
         base = user_commit(self.root)
         earlier = self._read_round()
-        if earlier is None or (earlier.base, earlier.warm) != (base, warm):
-            self._write_round(Round(self._next_version(), base, warm, 0, 0))
-            earlier = None
-        current = self._read_round()
-        assert current is not None
-        version = current.version
+        if earlier is not None and (earlier.base, earlier.warm) == (base, warm):
+            version, last = earlier.version, earlier.deliveries
+        else:
+            version, last = self._next_version(), last_delivery(self.root / "data" / "received")
+        self._write_round(Round(version, base, warm, last, 0))
         self.checkout.open(f"retrain/{version}")
         params = load_params(self.checkout.path / "params.yaml")
         paths = self.checkout.paths(params.data.source)
-        delivered = paths.deliveries(version)
-        if not delivered.exists():
-            _remove_versions(delivered.parent)
-            snapshot(self.root / "data" / "received", delivered)
-        tables = read_deliveries(delivered)
-        if warm:
-            assert champion is not None
-            _remove_versions(paths.warm(version).parent, but=version)
-            _copy_warm(champion, paths.warm(version))
-        for folder, used in ((delivered, bool(tables)), (paths.warm(version), bool(warm))):
-            if used:
-                self.checkout.track(folder)
+        images = self._take_snapshot(paths, last) if last else 0
+        if champion is not None:
+            self._copy_champion(paths, champion)
         self.checkout.set_params(
             {
-                "data.deliveries": version if tables else "none",
-                "train.warm_start": version if warm else "none",
+                "data.deliveries": _snapshot_name(last) if last else "none",
+                "train.warm_start": warm or "none",
             }
         )
-        begun = Round(
-            version,
-            base,
-            warm,
-            deliveries=max((number for number, _ in tables), default=0),
-            images=sum(int(accepted(table).sum()) for _, table in tables),
-        )
+        begun = Round(version, base, warm, last, images)
         self._write_round(begun)
         return begun
+
+    def _take_snapshot(self, paths: Paths, last: int) -> int:
+        """Have the deliveries up to `last` in the checkout; the number of their images."""
+        folder = paths.deliveries(_snapshot_name(last))
+        if not folder.exists():
+            snapshot(self.root / "data" / "received", folder, last)
+        _remove_versions(folder.parent, but=folder.name)
+        self.checkout.track(folder)
+        return sum(int(accepted(table).sum()) for _, table in read_deliveries(folder))
+
+    def _copy_champion(self, paths: Paths, champion: Version) -> None:
+        folder = paths.warm(champion.version)
+        if not folder.exists():
+            partial = folder.with_name(f".{folder.name}.tmp")
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.copytree(champion.path / "labels", partial / "labels")
+            shutil.copy2(champion.path / "model.pt", partial)
+            partial.replace(folder)
+        _remove_versions(folder.parent, but=folder.name)
+        self.checkout.track(folder)
 
     def reproduce(self, current: Round, say: Say) -> str:
         """Run the pipeline on the snapshot and commit what it made; the commit."""
@@ -310,6 +317,14 @@ class Retraining:
         (self.folder / "round.json").unlink()
         return outcome
 
+    def roll_back(self) -> Version:
+        """Serve the champion's predecessor again; a retraining that made the champion is over."""
+        champion, unfinished = self.production.champion, self._read_round()
+        version = self.production.roll_back()
+        if champion and unfinished and unfinished.version == champion.version:
+            (self.folder / "round.json").unlink()  # else it would go on, and promote it again
+        return version
+
     def run(self, say: Say, *, force: bool) -> Outcome | Due:
         """All of it, in this process: an outcome, or why there was nothing to do."""
         for mended in self.production.reconcile():
@@ -360,18 +375,11 @@ def _best(paths: Paths, params: Params) -> tuple[str, str]:
     return setting, max(scores, key=lambda method: scores[method])
 
 
-def _copy_warm(champion: Version, target: Path) -> None:
-    if target.exists():
-        return
-    partial = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    shutil.copy2(champion.path / "model.pt", partial)
-    shutil.copytree(champion.path / "labels", partial / "labels")
-    partial.replace(target)
+def _snapshot_name(last: int) -> str:
+    return f"v{last:04d}"
 
 
-def _remove_versions(folder: Path, but: str = "") -> None:
+def _remove_versions(folder: Path, but: str) -> None:
     for version in folder.glob("v*"):
         if version.is_dir() and version.name != but:
             shutil.rmtree(version)
