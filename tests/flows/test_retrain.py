@@ -67,7 +67,7 @@ def delivered(project):
     killed(project, lambda: kept.exists() and any(kept.iterdir()))
     killed(project, lambda: (folder / "child.json").exists())
     trained = project.retraining.checkout.path / ".plmcl/checkpoints"
-    killed(project, lambda: trained.exists() and any(trained.iterdir()))
+    killed(project, lambda: any(trained.glob("*/*")))  # a training of its own
     project.state = project.flow()
     return names
 
