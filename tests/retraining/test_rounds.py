@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from project import ROOT, edit_params, environment
+from versions import make_root, stage
 
+from plmcl.retraining.decision import Decision
 from plmcl.retraining.rounds import Outcome, Retraining, Round
 from plmcl.schemas import Delivery, write_table
 
@@ -102,3 +104,36 @@ def test_a_retraining_needs_no_server():
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def served(project):
+    """A project with two promoted versions, and the round of the second not yet at its end."""
+    make_root(project)
+    retraining = Retraining(project)
+    for number in (1, 2):
+        retraining.production.promote(stage(project, number))
+    retraining.folder.mkdir(parents=True)
+    unfinished = Round("v0002", "0" * 40, "v0001", 3, 12)
+    (retraining.folder / "round.json").write_text(json.dumps(unfinished.__dict__))
+    return retraining
+
+
+@pytest.mark.slow
+def test_a_retraining_killed_after_its_promotion_is_only_brought_to_its_end(served):
+    current = served.begin()
+    assert (current.version, current.deliveries) == ("v0002", 3)
+    assert not served.checkout.path.exists()  # nothing is run again
+    decision = Decision(True, ["it is better"], {}, [], "v0001", "v0002")
+    decision.write(served.production.champion.path / "decision.json")
+    outcome = served.conclude(current, served.judge(current, print), [])
+    assert (outcome.result, outcome.reasons) == ("promoted", ["it is better"])
+    assert served.production.champion.version == "v0002"
+    assert served.last == outcome
+    assert not served.due().now
+
+
+@pytest.mark.slow
+def test_a_roll_back_ends_the_retraining_that_made_the_champion(served):
+    assert served.roll_back().version == "v0001"
+    assert not (served.folder / "round.json").exists()

@@ -116,17 +116,17 @@ class Retraining:
         """Take in what has arrived; `arrival.receive` says how."""
         params = self.params
         paths = Paths.of_project(self.root, params.data.source)
-        labels = paths.manifests / "labels.json"
-        names = (
-            json.loads(labels.read_text(encoding="utf-8"))["label_names"] if labels.exists() else []
-        )
+        manifests = paths.manifests
+        if not manifests.exists():  # the pipeline has run in the other checkout alone
+            manifests = self.checkout.paths(params.data.source).manifests
+        names = Manifest.read(manifests).label_names if manifests.exists() else []
         with show_progress("receive") as progress:
             return receive(
                 self._incoming(params),
                 paths.received,
                 Recipe(**params.image.model_dump()),
                 label_names=names,
-                known=paths.manifests / "images.parquet",
+                known=manifests / "images.parquet",
                 settle_seconds=params.retraining.settle_seconds,
                 record=self.root / ".plmcl" / "examined" / "incoming",
                 progress=progress,
@@ -174,12 +174,13 @@ class Retraining:
         champion has changed since. Snapshots have the name of the last delivery in them, and copies
         of a champion its own: what has not changed since the last retraining is not run again.
         """
-        champion = self.production.champion
+        champion, earlier = self.production.champion, self._read_round()
+        if champion is not None and earlier is not None and champion.version == earlier.version:
+            return earlier  # it was interrupted after its promotion
         if self.params.retraining.start == "scratch":
             champion = None
         warm = champion.version if champion is not None else ""
         base = user_commit(self.root)
-        earlier = self._read_round()
         if earlier is not None and (earlier.base, earlier.warm) == (base, warm):
             version, last = earlier.version, earlier.deliveries
         else:
