@@ -111,12 +111,21 @@ def test_a_fast_forward_moves_the_users_branch_unless_that_changes_an_edited_fil
     assert user_commit(project) == commit
 
 
+@pytest.mark.slow
 def test_inputs_that_only_the_users_checkout_has_are_named(project):
     edit_params(project / "params.yaml", {"data.path": "data/photos"})
     git(project, "commit", "-qam", "photos")
     (project / "data/photos").mkdir()
+    (project / "data/photos/a.jpg").write_text("a")
+    checkout = Checkout(project)
     with pytest.raises(PlmclError, match=r"data\.path: data/photos is in .* neither by git nor"):
-        Checkout(project).open("retrain/v0001")
+        checkout.open("retrain/v0001")
+    # What the message advises.
+    subprocess.run(["dvc", "add", "-q", "data/photos"], cwd=project, env=environment(), check=True)
+    git(project, "add", "data/photos.dvc")
+    git(project, "commit", "-qm", "tracked")
+    checkout.open("retrain/v0001")
+    assert (checkout.path / "data/photos/a.jpg").read_text() == "a"
 
 
 def test_a_folder_without_git_says_what_to_do(tmp_path):

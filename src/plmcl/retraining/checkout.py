@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 
 from plmcl.data.listing import first_five
 from plmcl.errors import PlmclError
+from plmcl.params import read_yaml
 from plmcl.retraining.git import git, refs
 from plmcl.stages.paths import Paths
 
@@ -79,7 +80,7 @@ class Checkout:
         if refs(self.root, f"refs/heads/{PRODUCTION}"):
             self._merge(PRODUCTION)
         self._share()
-        self._refuse_missing_inputs()
+        self._have_inputs()
         return base
 
     def _abandon_changes(self) -> None:
@@ -117,16 +118,17 @@ class Checkout:
         done = _run([_dvc(), "cache", "dir"], cwd=self.root)
         return (self.root / done.strip()).resolve()
 
-    def _refuse_missing_inputs(self) -> None:
-        values = YAML(typ="safe", pure=True).load(
-            (self.path / "params.yaml").read_text(encoding="utf-8")
-        )
+    def _have_inputs(self) -> None:
+        values = read_yaml(self.path / "params.yaml")
         inputs = values["data"]["path"]
-        if (self.root / inputs).exists() and not (self.path / inputs).exists():
+        tracked = f"{inputs}.dvc"
+        if (self.path / tracked).exists():
+            _run([_dvc(), "checkout", "--quiet", tracked], cwd=self.path)
+        elif (self.root / inputs).exists() and not (self.path / inputs).exists():
             raise PlmclError(
                 f"data.path: {inputs} is in {self.root} and tracked neither by git nor by DVC, so "
                 "a retraining, which runs in a checkout of its own, does not have it: "
-                f"`dvc add {inputs}` and commit {inputs}.dvc, or give its absolute path"
+                f"`dvc add {inputs}` and commit {tracked}, or give its absolute path"
             )
 
     def set_params(self, changes: Mapping[str, object]) -> None:
