@@ -124,7 +124,7 @@ def retrain(root: str = ".", force: bool = False) -> State[Any]:
         return Completed(name="Skipped", message=str(error))
     return Completed(
         name=outcome.result.capitalize(),
-        message=f"{outcome.version}: {' '.join(outcome.reasons)}",
+        message=f"{outcome.version}: {'; '.join(outcome.reasons)}",
     )
 
 
