@@ -306,7 +306,7 @@ def photos5(folder: Path, photos: Path, out: Path) -> None:
         "image": fit["image"],
         "model": fit["model"],
         "train.linear": fit["train"]["linear"],
-        "grid": {"settings": ["sspl-40"], "methods": ["epr", "plmcl", "ridge"]},
+        "grid": {"settings": ["sspl-40"], "methods": ["epr", "ridge"]},
         "retraining.settle_seconds": 0.0,
     }
     project = Project(folder / "project", changes)
