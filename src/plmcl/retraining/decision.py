@@ -1,14 +1,13 @@
 """What the gate decided of a challenger, and why: a record, for programs and for people."""
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict
 
-from plmcl.errors import PlmclError
+from plmcl.retraining.durable import read_record, write_record
 
 Figures = dict[str, float | int | None]
 LabelRow = dict[str, str | float | int | None]
@@ -75,10 +74,7 @@ class Decision:
 
     def write(self, path: Path) -> None:
         """Write it as JSON, whole or not at all."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(f"{text}\n", encoding="utf-8")
-        partial.replace(path)
+        write_record(self, path)
 
     @classmethod
     def read(cls, path: Path) -> "Decision":
@@ -87,14 +83,7 @@ class Decision:
         Raises:
             PlmclError: The file is missing, is not JSON, or has a missing, unknown or wrong key.
         """
-        try:
-            return TypeAdapter(cls).validate_json(path.read_bytes())
-        except FileNotFoundError:
-            raise PlmclError(f"{path}: not found; no gate has judged this version") from None
-        except ValidationError as error:
-            problem = error.errors()[0]
-            key = ".".join(str(part) for part in problem["loc"]) or "(top)"
-            raise PlmclError(f"{path}: {key}: {problem['msg']}") from None
+        return read_record(cls, path, missing="not found; no gate has judged this version")
 
 
 def _percent(value: str | float | None, sign: str = "") -> str:

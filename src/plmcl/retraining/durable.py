@@ -1,8 +1,20 @@
 """Files that are there whole, or not at all, also after the power went."""
 
+import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from plmcl.errors import PlmclError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
 
 
 def sync(path: Path) -> None:
@@ -18,3 +30,30 @@ def copy(source: Path, target: Path) -> None:
     """Copy a file's bytes, and wait until they are on the disk; `target` may be left half-made."""
     shutil.copyfile(source, target)
     sync(target)
+
+
+def write_record(record: "DataclassInstance", path: Path) -> None:
+    """Write a dataclass as JSON, whole or not at all."""
+    text = json.dumps(asdict(record), indent=2, ensure_ascii=False, allow_nan=False)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(f"{text}\n", encoding="utf-8")
+    sync(partial)
+    partial.replace(path)
+    sync(path.parent)
+
+
+def read_record(cls: type[T], path: Path, *, missing: str) -> T:
+    """Read what `write_record` wrote, by the rules of the dataclass.
+
+    Raises:
+        PlmclError: The file is not there (then with the words of `missing`), is not JSON, or has a
+            missing, unknown or wrong key.
+    """
+    try:
+        return TypeAdapter(cls).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise PlmclError(f"{path}: {missing}") from None
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(str(part) for part in problem["loc"]) or "(top)"
+        raise PlmclError(f"{path}: {key}: {problem['msg']}") from None

@@ -5,7 +5,6 @@ A registered version is an MLflow model that holds the ONNX file and the code th
 imported inside functions: importing this module costs nothing and does nothing.
 """
 
-import json
 import os
 import re
 import tempfile
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from plmcl import tracking
 from plmcl.errors import PlmclError
@@ -25,6 +23,7 @@ from plmcl.retraining.packaging import save_package
 from plmcl.retraining.versions import Version, sha256_of
 from plmcl.run_record import RunRecord
 from plmcl.session import CPU
+from plmcl.stages.track import read_evaluation
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -169,13 +168,7 @@ def _run(registry: _Registry, version: Version, root: Path) -> "Run":
     record = registry.record
     run = registry.store.find(record.record_id, record.mlflow_run_id)
     if run is None:
-        metrics = json.loads((version.path / "metrics.json").read_text(encoding="utf-8"))
-        per_label = pd.read_csv(
-            version.path / "per_label.csv",
-            keep_default_na=False,
-            na_values={"ap": [""]},
-            dtype={"label": str},
-        )
+        metrics, per_label = read_evaluation(version.path)
         tracking.restore(record, metrics, per_label, root=root)
         run = registry.store.find(record.record_id, record.mlflow_run_id)
     assert run is not None

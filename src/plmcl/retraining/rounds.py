@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from plmcl.progress import show_progress
 from plmcl.retraining.arrival import Receipt, receive
 from plmcl.retraining.checkout import Checkout, fast_forward, tag, user_commit
 from plmcl.retraining.delivered import accepted, last_delivery, snapshot, waiting
+from plmcl.retraining.durable import read_record, write_record
 from plmcl.retraining.gate import Decision, Scored, decide
 from plmcl.retraining.production import Production, ProductionRecord, Version, sha256_of
 from plmcl.retraining.scored import truth_table
@@ -165,7 +166,7 @@ class Retraining:
     def last(self) -> Outcome | None:
         """How the last retraining ended; None if none has."""
         path = self.folder / "last.json"
-        return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        return read_record(Outcome, path, missing="not found") if path.exists() else None
 
     def begin(self) -> Round:
         """Take a snapshot of what has arrived, and set up the checkout for it.
@@ -314,7 +315,7 @@ class Retraining:
             self.production.note(version, result, decision.reasons)
             tag(self.root, f"{result}/{current.version}", commit, "\n".join(decision.reasons))
         outcome = Outcome(current.version, current.deliveries, result, decision.reasons, notes)
-        _write_json(asdict(outcome), self.folder / "last.json")
+        write_record(outcome, self.folder / "last.json")
         (self.folder / "round.json").unlink()
         return outcome
 
@@ -353,10 +354,11 @@ class Retraining:
 
     def _read_round(self) -> Round | None:
         path = self.folder / "round.json"
-        return Round(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        return read_record(Round, path, missing="not found") if path.exists() else None
 
     def _write_round(self, current: Round) -> None:
-        _write_json(asdict(current), self.folder / "round.json")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_record(current, self.folder / "round.json")
 
     def _log(self, current: Round) -> Path:
         return self.folder / "logs" / f"{current.version}.txt"
@@ -384,10 +386,3 @@ def _remove_versions(folder: Path, but: str) -> None:
     for version in folder.glob("v*"):
         if version.is_dir() and version.name != but:
             shutil.rmtree(version)
-
-
-def _write_json(values: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)

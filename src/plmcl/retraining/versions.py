@@ -7,15 +7,14 @@ record.json                                       `ProductionRecord`
 """
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 
 from plmcl.errors import PlmclError
-from plmcl.retraining.durable import sync
+from plmcl.retraining.durable import read_record, write_record
 from plmcl.retraining.scored import Scored
 from plmcl.schemas import Labels, Predictions, read_table
 
@@ -62,12 +61,7 @@ class ProductionRecord:
 
     def write(self, path: Path) -> None:
         """Write record.json, whole or not at all."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(f"{text}\n", encoding="utf-8")
-        sync(partial)
-        partial.replace(path)
-        sync(path.parent)
+        write_record(self, path)
 
     @classmethod
     def read(cls, path: Path) -> "ProductionRecord":
@@ -76,14 +70,7 @@ class ProductionRecord:
         Raises:
             PlmclError: The file is missing, is not JSON, or has a missing, unknown or wrong key.
         """
-        try:
-            return TypeAdapter(cls).validate_json(path.read_bytes())
-        except FileNotFoundError:
-            raise PlmclError(f"{path}: not found") from None
-        except ValidationError as error:
-            problem = error.errors()[0]
-            key = ".".join(str(part) for part in problem["loc"]) or "(top)"
-            raise PlmclError(f"{path}: {key}: {problem['msg']}") from None
+        return read_record(cls, path, missing="not found")
 
 
 @dataclass(frozen=True)

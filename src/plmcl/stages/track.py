@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -14,18 +15,24 @@ def run(root: Path) -> list[str]:
     restored = []
     for path in sorted((root / "reports" / "runs").glob("*/run.json")):
         record = RunRecord.read(path)
-        metrics, per_label = None, None
-        if (path.parent / "metrics.json").exists() and (path.parent / "per_label.csv").exists():
-            metrics = json.loads((path.parent / "metrics.json").read_text(encoding="utf-8"))
-            per_label = pd.read_csv(
-                path.parent / "per_label.csv",
-                keep_default_na=False,
-                na_values={"ap": [""]},
-                dtype={"label": str},
-            )
+        metrics, per_label = read_evaluation(path.parent)
         if tracking.restore(record, metrics, per_label, root=root):
             restored.append(record.name)
     return restored
+
+
+def read_evaluation(run: Path) -> tuple[dict[str, Any] | None, pd.DataFrame | None]:
+    """Figures and per-label table of a run's folder; None twice if it was not evaluated."""
+    if not (run / "metrics.json").exists() or not (run / "per_label.csv").exists():
+        return None, None
+    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    per_label = pd.read_csv(
+        run / "per_label.csv",
+        keep_default_na=False,
+        na_values={"ap": [""]},
+        dtype={"label": str},
+    )
+    return metrics, per_label
 
 
 def main() -> None:
