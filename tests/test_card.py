@@ -27,6 +27,8 @@ def make_card(**changes):
         code_commit="c" * 40,
         run_id="r1",
         parity={"opset": 18, "max_difference": {"1": 1.5e-7}},
+        calibration_rules=[f"Platt scaling on {n} known positives" for n in range(len(NAMES))],
+        precision="int8",
     )
     return dataclasses.replace(card, **changes)
 
@@ -46,7 +48,7 @@ def test_every_value_is_json_under_our_own_prefix():
     metadata = make_card().to_metadata()
     assert {key.split(".")[0] for key in metadata} == {"plmcl"}
     values = {key: json.loads(text) for key, text in metadata.items()}
-    assert values["plmcl.format"] == FORMAT == 1
+    assert values["plmcl.format"] == FORMAT == 2
     assert values["plmcl.label_names"] == NAMES
     assert values["plmcl.recipe"] == {
         "size": 96,
@@ -62,8 +64,8 @@ def test_metadata_of_another_tool_is_not_ours():
 
 
 def test_newer_format_is_named_before_anything_else_is_read():
-    with pytest.raises(PlmclError, match=r"the file has 2, this plmcl reads up to 1; upgrade"):
-        Card.from_metadata({"plmcl.format": "2", "plmcl.brand_new": "not even JSON"})
+    with pytest.raises(PlmclError, match=r"the file has 3, this plmcl reads up to 2; upgrade"):
+        Card.from_metadata({"plmcl.format": "3", "plmcl.brand_new": "not even JSON"})
 
 
 @pytest.mark.parametrize("text", ["0", "true", '"1"', "1.0", "null", "[1]", "x", "", "-1"])
@@ -80,8 +82,18 @@ def test_each_missing_key_is_named(name):
         Card.from_metadata(metadata)
 
 
+def test_a_file_of_format_1_is_read_as_fp32_without_calibration():
+    metadata = make_card().to_metadata() | {"plmcl.format": "1"}
+    with pytest.raises(PlmclError, match=r"^plmcl\.calibration_rules: not a key of format 1$"):
+        Card.from_metadata(metadata)
+    del metadata["plmcl.calibration_rules"], metadata["plmcl.precision"]
+    card = Card.from_metadata(metadata)
+    assert (list(card.calibration_rules), card.precision) == ([], "fp32")
+    assert card.label_names == NAMES
+
+
 def test_an_unknown_key_of_ours_is_refused():
-    with pytest.raises(PlmclError, match=r"^plmcl\.treshold: not a key of format 1$"):
+    with pytest.raises(PlmclError, match=r"^plmcl\.treshold: not a key of format 2$"):
         Card.from_metadata(make_card().to_metadata() | {"plmcl.treshold": "0.5"})
 
 
@@ -94,6 +106,8 @@ def test_an_unknown_key_of_ours_is_refused():
         ("thresholds", "[0, 1]"),
         ("thresholds", '["0.5"]'),
         ("threshold_rules", "[null]"),
+        ("calibration_rules", "[1]"),
+        ("precision", "16"),
         ("recipe", "[96]"),
         ("setting", "1"),
         ("code_commit", "null"),
@@ -123,6 +137,8 @@ def test_names_thresholds_and_rules_must_belong_together():
         make_card(thresholds=np.zeros(11, np.float32))
     with pytest.raises(PlmclError, match="each of 12 labels, found 12 thresholds and 1 rules"):
         make_card(threshold_rules=["k"])
+    with pytest.raises(PlmclError, match="calibration_rules: expected none, or one for each of 12"):
+        make_card(calibration_rules=["k"])
     with pytest.raises(PlmclError, match="all different"):
         make_card(label_names=["NA", "NA", *NAMES[2:]])
     with pytest.raises(PlmclError, match="one or more names"):

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from plmcl import export
+from plmcl.calibration import Calibration
 from plmcl.card import Card
 from plmcl.data.images import Recipe
 from plmcl.errors import PlmclError
@@ -31,6 +32,12 @@ CARD = Card(
     code_commit="c",
     run_id="r",
     parity={"old": 1},
+)
+
+CALIBRATION = Calibration(
+    slopes=np.float32([0.5, 1, 2]),
+    intercepts=np.float32([0.25, 0, -1]),
+    rules=["Platt scaling", "none: too few", "Platt scaling"],
 )
 
 # ---- The gate and the file, with a graph made by hand in the exporter's place: fast. ----
@@ -89,7 +96,9 @@ def test_card_records_what_the_gate_measured(tmp_path, exporter_gives):
     assert list(card.parity["max_difference"]) == ["1", "2", "7"]
     assert list(card.parity["max_difference"].values()) == pytest.approx([0, 0, 0.001], abs=2e-6)
     assert Tagger(path).card.to_metadata() == card.to_metadata()
-    assert card.to_metadata() | {"plmcl.parity": 0} == CARD.to_metadata() | {"plmcl.parity": 0}
+    assert card.calibration_rules == ["none: not asked for"] * LABELS
+    measured = {"calibration_rules": CARD.calibration_rules, "parity": CARD.parity}
+    assert dataclasses.replace(card, **measured).to_metadata() == CARD.to_metadata()
 
 
 @pytest.mark.parametrize("older", [None, b"an older model"])
@@ -112,7 +121,7 @@ def test_case_96_a_failed_gate_names_batch_and_numbers_and_leaves_no_file(
 
 def test_scores_that_are_not_finite_fail_the_gate(tmp_path, exporter_gives):
     exporter_gives(Means().graph(off_by=np.nan, from_batch=7))
-    with pytest.raises(PlmclError, match="not exported: scores: not finite for 7 of 7 images"):
+    with pytest.raises(PlmclError, match="at batch 7 the scores of 7 of 9 images are not fin"):
         export_onnx(Means(), CARD, IMAGES, tmp_path / "model.onnx", tolerance=1e-4)
     assert list(tmp_path.iterdir()) == []
 
@@ -231,11 +240,18 @@ def torch_probs(model, images):
     return 1 / (1 + np.exp(-logits.double().numpy()))
 
 
+def calibrated_probs(model, images):
+    probs = torch_probs(model, images)
+    return 1 / (
+        1 + np.exp(-CALIBRATION.slopes * np.log(probs / (1 - probs)) - CALIBRATION.intercepts)
+    )
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """The file of a model that was in train mode, and the card that the export returned."""
     path = tmp_path_factory.mktemp("model") / "model.onnx"
-    return path, export_onnx(trained(), CARD, IMAGES, path, tolerance=1e-4)
+    return path, export_onnx(trained(), CARD, IMAGES, path, tolerance=1e-4, calibration=CALIBRATION)
 
 
 @pytest.mark.slow
@@ -246,7 +262,8 @@ def test_case_96_any_batch_size_gives_torchs_probabilities(exported):
         (probs,) = session.run(["probs"], {"images": many[:batch]})
         assert probs.dtype == np.float32
         assert probs.shape == (batch, LABELS)
-        np.testing.assert_allclose(probs, torch_probs(trained().eval(), many[:batch]), atol=1e-6)
+        expected = calibrated_probs(trained().eval(), many[:batch])
+        np.testing.assert_allclose(probs, expected, atol=1e-6)
     assert np.ptp(probs, axis=0).min() > 0.01  # the images do differ: the test can fail
 
 
@@ -254,13 +271,14 @@ def test_case_96_any_batch_size_gives_torchs_probabilities(exported):
 def test_recorded_parity_is_what_anyone_measures(exported):
     path, card = exported
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    expected = torch_probs(trained().eval(), IMAGES)
+    expected = calibrated_probs(trained().eval(), IMAGES)
     for batch, recorded in card.parity["max_difference"].items():
         starts = range(0, 9, int(batch))
         parts = [session.run(None, {"images": IMAGES[i : i + int(batch)]})[0] for i in starts]
         measured = np.abs(np.concatenate(parts) - expected).max()
         assert recorded == pytest.approx(measured, abs=2e-7)  # torch's own sigmoid rounds
         assert recorded < 1e-6
+    assert card.calibration_rules == CALIBRATION.rules
     assert card.parity["opset"] == onnx.load(path).opset_import[0].version == 18
 
 
@@ -286,8 +304,8 @@ def test_case_98_a_model_in_train_mode_is_exported_in_eval_mode(exported):
     kinds = {node.op_type for node in onnx.load(path).graph.node}
     assert not kinds & {"Dropout", "Bernoulli", "RandomUniformLike"}
     probs = Tagger(path).predict(IMAGES)
-    np.testing.assert_allclose(probs, torch_probs(trained().eval(), IMAGES), atol=1e-6)
-    assert np.abs(probs - torch_probs(trained(), IMAGES)).max() > 0.05  # what train mode gives
+    np.testing.assert_allclose(probs, calibrated_probs(trained().eval(), IMAGES), atol=1e-6)
+    assert np.abs(probs - calibrated_probs(trained(), IMAGES)).max() > 0.05  # what train mode gives
 
 
 @pytest.mark.slow
@@ -307,7 +325,7 @@ def test_a_second_export_is_silent_gives_the_same_bytes_and_leaves_the_model_alo
     modes = [module.training for module in model.modules()]
     state = {name: value.clone() for name, value in model.state_dict().items()}
     path = tmp_path / "model.onnx"
-    export_onnx(model, CARD, IMAGES, path, tolerance=1e-4)
+    export_onnx(model, CARD, IMAGES, path, tolerance=1e-4, calibration=CALIBRATION)
     assert path.read_bytes() == exported[0].read_bytes()
     assert capfd.readouterr() == ("", "")
     assert [str(warning.message) for warning in recwarn] == []

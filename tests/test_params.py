@@ -32,7 +32,7 @@ train:
     augmentation: flip
     ema_decay: 0.0
 methods: {plmcl: {alpha: 10.0}}
-export: {tolerance: 1e-4}
+export: {tolerance: 1e-4, variants: [], max_drop: 0.003}
 retraining:
   incoming: data/incoming
   settle_seconds: 5

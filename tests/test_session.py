@@ -124,6 +124,29 @@ def test_case_93_cuda_that_was_asked_for_and_is_not_there_is_an_error(tmp_path, 
         assert re.search(r"needs onnxruntime-gpu, an NVIDIA driver, CUDA [\d.]+, cuDNN 9$", text)
 
 
+def test_case_93_a_gpu_that_is_required_and_is_not_there_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_has_cuda_driver", lambda: False)
+    path = save(twice(), tmp_path / "m.onnx")
+    for providers in (None, [CPU], [CUDA, CPU]):
+        with pytest.raises(PlmclError, match=r"asked for CUDA.*CUDA [\d.]+, cuDNN 9$"):
+            open_session(path, providers=providers, threads=1, require_gpu=True)
+
+
+def test_memory_of_a_gpu_grows_by_what_is_asked_for_up_to_a_limit(monkeypatch):
+    monkeypatch.delenv("PLMCL_GPU_MEMORY_MB", raising=False)
+    options = {"use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
+    assert session._cuda_options(tensor_cores=False) == options
+    tensor_cores = session._cuda_options(tensor_cores=True)
+    assert tensor_cores == options | {"use_tf32": "1"}
+    monkeypatch.setenv("PLMCL_GPU_MEMORY_MB", "512")
+    limited = session._cuda_options(tensor_cores=False)
+    assert limited == options | {"gpu_mem_limit": "536870912"}
+    for wrong in ("0", "-1", "2GB", "1.5"):
+        monkeypatch.setenv("PLMCL_GPU_MEMORY_MB", wrong)
+        with pytest.raises(PlmclError, match="PLMCL_GPU_MEMORY_MB: expected a whole number from"):
+            session._cuda_options(tensor_cores=False)
+
+
 def test_case_93_without_being_asked_for_cuda_its_absence_is_silent(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(session, "_has_cuda_driver", lambda: False)
     path = save(twice(), tmp_path / "m.onnx")

@@ -11,16 +11,18 @@ import numpy.typing as npt
 from plmcl.data.images import Recipe
 from plmcl.errors import PlmclError
 
-FORMAT = 1  # raised when a reader of the old metadata would misread the new
+FORMAT = 2  # raised when a reader of the old metadata would misread the new
 _PREFIX = "plmcl."
 # JSON types of the fields that are not plain text, and of their items (of a dict: its keys).
 _TYPES: dict[str, tuple[type[Collection[Any]], type]] = {
     "label_names": (list, str),
     "thresholds": (list, float),
     "threshold_rules": (list, str),
+    "calibration_rules": (list, str),
     "recipe": (dict, str),
     "parity": (dict, str),
 }
+_FORMAT_1_LACKS = {"calibration_rules", "precision"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,11 @@ class Card:
         splits_sha256: Of the splits.
         code_commit: Git commit of the code.
         run_id: The tracking run that trained it.
-        parity: What the export measured against torch; empty before.
+        parity: What the export measured against torch, or for a variant against the fp32 file;
+            empty before.
+        calibration_rules: L texts: on what each label's scores were calibrated, or why not. The
+            graph does it. Empty in files of format 1, which knew no calibration.
+        precision: fp32, fp16 or int8.
 
     Raises:
         PlmclError: Names, thresholds and rules do not belong together, or a threshold is not a
@@ -56,6 +62,8 @@ class Card:
     code_commit: str
     run_id: str
     parity: Mapping[str, Any]
+    calibration_rules: Sequence[str] = ()
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         num_labels = len(self.label_names)
@@ -65,6 +73,11 @@ class Card:
             raise PlmclError(
                 f"thresholds: expected one and its rule for each of {num_labels} labels, found "
                 f"{self.thresholds.size} thresholds and {len(self.threshold_rules)} rules"
+            )
+        if len(self.calibration_rules) not in (0, num_labels):
+            raise PlmclError(
+                f"calibration_rules: expected none, or one for each of {num_labels} labels, found "
+                f"{len(self.calibration_rules)}"
             )
         if self.thresholds.dtype != np.float32 or not np.isfinite(self.thresholds).all():
             raise PlmclError("thresholds: expected finite float32 numbers")
@@ -76,6 +89,7 @@ class Card:
             "label_names": list(self.label_names),
             "thresholds": [float(threshold) for threshold in self.thresholds],
             "threshold_rules": list(self.threshold_rules),
+            "calibration_rules": list(self.calibration_rules),
             "recipe": self.recipe.to_dict(),
             "parity": dict(self.parity),
         }
@@ -105,6 +119,8 @@ class Card:
             )
         own = {key.removeprefix(_PREFIX) for key in metadata if key.startswith(_PREFIX)}
         names = {field.name for field in fields(cls)}
+        if version == 1:
+            names -= _FORMAT_1_LACKS
         for name in sorted(names ^ (own - {"format"})):
             rule = "missing" if name in names else f"not a key of format {version}"
             raise PlmclError(f"plmcl.{name:.80}: {rule}")

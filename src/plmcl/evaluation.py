@@ -6,7 +6,7 @@ true; `probs` are probabilities, never logits (nothing here guesses) and never d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -163,7 +163,14 @@ def selection_score(evaluation: Evaluation) -> tuple[str, float]:
 def predict(
     model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_images: int
 ) -> NDArray[np.float32]:
-    """Probabilities of `num_images` images: evaluation mode, fp32, no autocast.
+    """Probabilities of `num_images` images; the arguments and the rest are `predict_logits`'s."""
+    return _predict(model, batches, num_images, lambda logits: logits.sigmoid())
+
+
+def predict_logits(
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_images: int
+) -> NDArray[np.float32]:
+    """Logits of `num_images` images: evaluation mode, fp32, no autocast.
 
     Args:
         model: Maps inputs to logits (B, L). The bare module: an engine's wrapper may bring an
@@ -178,10 +185,19 @@ def predict(
     Raises:
         PlmclError: A row came twice, never, or is outside [0, N); or an output is not finite.
     """
+    return _predict(model, batches, num_images, lambda logits: logits)
+
+
+def _predict(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    num_images: int,
+    finish: Callable[[Tensor], Tensor],
+) -> NDArray[np.float32]:
     import torch  # here alone: what only compares figures needs no torch
 
     visits = np.zeros(num_images, dtype=np.int64)
-    probs = np.zeros((num_images, 0), dtype=np.float32)
+    outputs = np.zeros((num_images, 0), dtype=np.float32)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -202,9 +218,9 @@ def predict(
                     f"predict: the model's output for row {rows[~finite][0]} is not finite"
                 )
             np.add.at(visits, rows, 1)
-            if not probs.size:
-                probs = np.zeros((num_images, logits.shape[1]), dtype=np.float32)
-            probs[rows] = logits.float().sigmoid().cpu().numpy()
+            if not outputs.size:
+                outputs = np.zeros((num_images, logits.shape[1]), dtype=np.float32)
+            outputs[rows] = finish(logits.float()).cpu().numpy()
     finally:
         for module, training in modes:
             module.training = training
@@ -214,7 +230,7 @@ def predict(
             f"predict: each of the {num_images} rows must come exactly once; {len(wrong)} did not, "
             f"row {wrong[0]} came {visits[wrong[0]]} times"
         )
-    return probs
+    return outputs
 
 
 @contextmanager

@@ -18,10 +18,12 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from plmcl.calibration import Calibration
 from plmcl.errors import PlmclError
 from plmcl.inference import INPUT, OUTPUT, Card, Pixels, Probs, Tagger
+from plmcl.machine import usable_cores
 from plmcl.models import Classifier
-from plmcl.session import CPU
+from plmcl.session import CPU, open_session
 
 OPSET = 18  # the exporter's own: it converts from it to any other
 PARITY_BATCHES = (1, 2, 7)
@@ -33,28 +35,41 @@ _RANDOM_OPS = {
 
 
 class _Served(nn.Module):
-    """What the file holds: uint8 pixels (B, H, W, 3) to probabilities (B, L)."""
+    """What the file holds: uint8 pixels (B, H, W, 3) to calibrated probabilities (B, L)."""
 
-    def __init__(self, classifier: nn.Module) -> None:
+    slopes: Tensor
+    intercepts: Tensor
+
+    def __init__(self, classifier: nn.Module, calibration: Calibration) -> None:
         super().__init__()
         self.classifier = classifier
+        self.register_buffer("slopes", torch.tensor(calibration.slopes))
+        self.register_buffer("intercepts", torch.tensor(calibration.intercepts))
 
     def forward(self, images: Tensor) -> Tensor:
-        probs: Tensor = torch.sigmoid(self.classifier(images))
+        probs: Tensor = torch.sigmoid(self.classifier(images) * self.slopes + self.intercepts)
         return probs
 
 
 def export_onnx(
-    model: Classifier, card: Card, images: Pixels, path: Path, *, tolerance: float
+    model: Classifier,
+    card: Card,
+    images: Pixels,
+    path: Path,
+    *,
+    tolerance: float,
+    calibration: Calibration | None = None,
 ) -> Card:
     """Write `path`, after a parity gate; on any failure an older file there stays as it was.
 
     Args:
         model: Left as it is, with its device and its train or eval mode.
-        card: What the file will say of itself; its `parity` is replaced.
+        card: What the file will say of itself; its `parity` is replaced, and its
+            `calibration_rules` are those of `calibration`.
         images: Real ones (7 or more, size, size, 3), uint8 RGB, as `data.images.load` makes them.
         path: The ONNX file.
         tolerance: The gate: the largest |difference| of a probability must be below it.
+        calibration: Of the labels' scores; becomes part of the graph. None: none.
 
     Returns:
         The card in the file, with `parity`: opset, tolerance, number of images, and the largest
@@ -65,8 +80,11 @@ def export_onnx(
             graph, a score is not finite, or the gate failed.
     """
     _check_images(images, card.recipe.size)
+    if calibration is None:
+        calibration = Calibration.none(len(card.label_names), "not asked for")
+    card = replace(card, calibration_rules=calibration.rules)
     # A copy: the caller's modules keep their modes (a frozen part may differ from the rest).
-    served = _Served(copy.deepcopy(model)).cpu().eval().requires_grad_(False)
+    served = _Served(copy.deepcopy(model), calibration).cpu().eval().requires_grad_(False)
     expected = _torch_probs(served, images)
     if expected.shape[1] != len(card.label_names):
         raise PlmclError(
@@ -79,11 +97,11 @@ def export_onnx(
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         candidate = Path(folder) / path.name
         try:
-            _write(proto, replace(card, parity={}), candidate)
+            write_model(proto, replace(card, parity={}), candidate)
             parity = _measure(candidate, images, expected, tolerance=tolerance)
             card = replace(card, parity={"opset": proto.opset_import[0].version, **parity})
             # Once more, so that what gets the name is the very file that passed.
-            _write(proto, card, candidate)
+            write_model(proto, card, candidate)
             _measure(candidate, images, expected, tolerance=tolerance)
         except PlmclError as error:
             raise PlmclError(f"{path}: not exported: {error}") from None
@@ -167,7 +185,8 @@ def _strip_notes(proto: onnx.ModelProto) -> None:
         del part.metadata_props[:]
 
 
-def _write(proto: onnx.ModelProto, card: Card, path: Path) -> None:
+def write_model(proto: onnx.ModelProto, card: Card, path: Path) -> None:
+    """Write one file, with the card in its metadata and no other."""
     onnx.helper.set_model_props(proto, card.to_metadata())
     with path.open("wb") as file:
         file.write(proto.SerializeToString())
@@ -177,10 +196,19 @@ def _write(proto: onnx.ModelProto, card: Card, path: Path) -> None:
 
 def _measure(path: Path, images: Pixels, expected: Probs, *, tolerance: float) -> dict[str, Any]:
     """The gate: all images at each batch size, by the file and by nothing beside it."""
-    tagger = Tagger(path, providers=[CPU])
+    Tagger(path, providers=[CPU])  # it can be served
+    # The session itself: a tagger cuts batches to other sizes.
+    session = open_session(path, providers=[CPU], threads=usable_cores())
     differences: dict[str, float] = {}
     for size in PARITY_BATCHES:
-        probs = np.concatenate([tagger.predict(batch) for batch in _batches(images, size)])
+        batches = [session.run([OUTPUT], {INPUT: batch})[0] for batch in _batches(images, size)]
+        probs = np.concatenate(batches)
+        bad = np.count_nonzero(~np.isfinite(probs).all(axis=1))
+        if bad:
+            raise PlmclError(
+                f"parity gate: at batch {size} the scores of {bad} of {len(images)} images are not "
+                "finite"
+            )
         difference = float(np.abs(probs - expected).max())
         if not difference < tolerance:
             raise PlmclError(

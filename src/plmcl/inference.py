@@ -4,32 +4,34 @@ A file whose card is missing, newer, broken, or at odds with its own graph is re
 first image.
 """
 
-import csv
+import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from plmcl.buckets import INPUT as INPUT
+from plmcl.buckets import OUTPUT as OUTPUT
+from plmcl.buckets import Bound, Cut
+from plmcl.buckets import Pixels as Pixels
+from plmcl.buckets import Probs as Probs
 from plmcl.card import Card as Card
 from plmcl.data.images import ImageProblem, load
 from plmcl.errors import PlmclError
 from plmcl.machine import usable_cores
-from plmcl.session import open_session
+from plmcl.session import CUDA, open_session
 
-INPUT, OUTPUT = "images", "probs"
-CSV_COLUMNS = ("file", "error", "labels", "scores")
 NOT_FINITE = "not_finite: the model gives no number for this image"
 
-Pixels = npt.NDArray[np.uint8]
-Probs = npt.NDArray[np.float32]
+Source = Callable[[], Path | bytes]
 Decoding = tuple[str, Future[Pixels]]
 
 
@@ -59,9 +61,13 @@ class Tagger:
         providers: ONNX Runtime's execution providers, in order; every one that is named here must
             be there. None: CUDA where it works, else the CPU.
         threads: Of the network on the CPU. None: the cores that this process may use.
+        require_gpu: Whether a session without CUDA is refused; the error says what it needs.
 
     Attributes:
         card: What the file says of itself.
+        sha256: Of the file.
+        version: Such as v0003, of a file that was promoted: what record.json beside it says. Else
+            empty.
         providers: The providers that the session really has.
         thresholds: The card's, as `Tag` has them.
 
@@ -70,16 +76,41 @@ class Tagger:
     """
 
     def __init__(
-        self, path: Path, *, providers: Sequence[str] | None = None, threads: int | None = None
+        self,
+        path: Path,
+        *,
+        providers: Sequence[str] | None = None,
+        threads: int | None = None,
+        require_gpu: bool = False,
     ) -> None:
-        self._session = open_session(path, providers=providers, threads=threads or usable_cores())
-        self.providers: list[str] = self._session.get_providers()
+        # Once: a champion's link may lead elsewhere a moment later.
+        real = path.resolve()
         try:
+            open_real = partial(
+                open_session,
+                real,
+                providers=providers,
+                threads=threads or usable_cores(),
+                require_gpu=require_gpu,
+            )
+            self._session = open_real()
             self.card = Card.from_metadata(self._session.get_modelmeta().custom_metadata_map)
+            if self.card.precision == "fp16" and CUDA in self._session.get_providers():
+                self._session = open_real(tensor_cores=True)
             _check_graph(self._session, self.card)
+            with real.open("rb") as file:
+                self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            self.version = _version_beside(real, self.sha256)
         except PlmclError as error:
-            raise PlmclError(f"{path}: {error}") from None
+            raise PlmclError(f"{path}: {str(error).removeprefix(f'{real}: ')}") from None
+        self.providers: list[str] = self._session.get_providers()
         self.thresholds = _to_decimals(self.card.thresholds)
+        num_labels = len(self.card.label_names)
+        self._batches: Bound | Cut = (
+            Bound(self._session, num_labels, device="cuda")
+            if CUDA in self.providers
+            else Cut(self._session, num_labels)
+        )
 
     def predict(self, images: Pixels) -> Probs:
         """Probabilities (B, L) of RGB images (B, size, size, 3) as `data.images.load` makes them.
@@ -119,8 +150,7 @@ class Tagger:
                 f"images: expected uint8 (B, {size}, {size}, 3), found {images.dtype} "
                 f"{images.shape}"
             )
-        probs: Probs = self._session.run([OUTPUT], {INPUT: images})[0]
-        return probs
+        return self._batches.run(images)
 
     def _tags(self, probs: Probs) -> list[Tag]:
         decisions = (probs >= self.card.thresholds).tolist()
@@ -133,22 +163,41 @@ def tag_files(
 ) -> Iterator[Prediction]:
     """Tag files in their order; a file that cannot be used gives its `error` and stops nothing.
 
-    At most two batches of decoded images are in memory: while the network works on one, threads
-    decode the next.
-
     Args:
         tagger: The model.
         files: May be endless; read only as far as needed.
         batch_size: Images that the network takes at once.
     """
+    sources = ((os.fspath(file), partial(Path, file)) for file in files)
+    return tag_sources(tagger, sources, batch_size=batch_size, threads=usable_cores())
+
+
+def tag_sources(
+    tagger: Tagger, sources: Iterable[tuple[str, Source]], *, batch_size: int, threads: int
+) -> Iterator[Prediction]:
+    """Tag images that may be anywhere, in their order; one that cannot be used gives its `error`.
+
+    At most two batches of decoded images are in memory: while the network works on one, threads
+    get and decode the next. The batches are those of the sources, also where some have an error:
+    a stretch that begins with a batch gives the same numbers alone.
+
+    Args:
+        tagger: The model.
+        sources: What to call each image, and what a thread calls to get it: a file, or a file's
+            content, or a PlmclError. May be endless; read only as far as needed.
+        batch_size: Images that the network takes at once.
+        threads: That get and decode.
+    """
     if batch_size < 1:
         raise PlmclError(f"batch_size: expected 1 or more, found {batch_size}")
-    names = (os.fspath(file) for file in files)
-    pool = ThreadPoolExecutor(usable_cores())
+    waiting = iter(sources)
+    pool = ThreadPoolExecutor(threads)
+
+    def get(source: Source) -> Pixels:
+        return load(source(), tagger.card.recipe)
 
     def start_batch() -> deque[Decoding]:
-        recipe = tagger.card.recipe
-        return deque((n, pool.submit(load, Path(n), recipe)) for n in islice(names, batch_size))
+        return deque((name, pool.submit(get, s)) for name, s in islice(waiting, batch_size))
 
     try:
         batch = start_batch()
@@ -160,14 +209,20 @@ def tag_files(
         pool.shutdown(cancel_futures=True)
 
 
+def to_text(name: str) -> str:
+    """A name as answers have it: bytes that are not UTF-8 are written as escapes."""
+    # Python carries them as lone surrogates.
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def to_record(prediction: Prediction) -> dict[str, Any]:
     """What JSON keeps of a prediction; all texts are UTF-8.
 
     {"file": …, "error": text or null, "labels": [{"label", "score", "threshold", "decision"}, …]}
     """
     return {
-        "file": _to_utf8(prediction.file),
-        "error": None if prediction.error is None else _to_utf8(prediction.error),
+        "file": to_text(prediction.file),
+        "error": None if prediction.error is None else to_text(prediction.error),
         "labels": [tag._asdict() for tag in prediction.labels],
     }
 
@@ -175,32 +230,6 @@ def to_record(prediction: Prediction) -> dict[str, Any]:
 def to_json_line(prediction: Prediction) -> str:
     """`to_record` on one line, without its end."""
     return json.dumps(to_record(prediction), ensure_ascii=False)
-
-
-def write_jsonl(predictions: Iterable[Prediction], out: TextIO) -> None:
-    """Write `to_json_line` of each prediction as it comes."""
-    for prediction in predictions:
-        out.write(to_json_line(prediction) + "\n")
-
-
-def write_csv(predictions: Iterable[Prediction], out: TextIO) -> None:
-    """Write a header and one row a file, as they come.
-
-    Columns: `file`; `error`, empty if there is none; `labels`, the decided ones joined by `;`, for
-    people; `scores`, the JSON list that `to_json_line` has under `labels`, for programs (a label
-    may itself hold a `;`).
-
-    Args:
-        predictions: What to write.
-        out: Opened with newline="".
-    """
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for prediction in predictions:
-        decided = ";".join(tag.label for tag in prediction.labels if tag.decision)
-        scores = json.dumps([tag._asdict() for tag in prediction.labels], ensure_ascii=False)
-        error = _to_utf8(prediction.error or "")
-        writer.writerow((_to_utf8(prediction.file), error, decided, scores))
 
 
 def _tag_batch(tagger: Tagger, batch: deque[Decoding]) -> Iterator[Prediction]:
@@ -212,6 +241,8 @@ def _tag_batch(tagger: Tagger, batch: deque[Decoding]) -> Iterator[Prediction]:
             errors.append(None)
         except ImageProblem as problem:
             errors.append(f"{problem.status}: {problem}")
+        except PlmclError as problem:  # there is no image
+            errors.append(str(problem))
     files = [file for file, _ in batch]
     good = [file for file, error in zip(files, errors, strict=True) if error is None]
     tagged = iter(tagger.tag(good, np.stack(images)) if images else ())
@@ -240,12 +271,22 @@ def _check_graph(session: Any, card: Card) -> None:
         )
 
 
+def _version_beside(path: Path, sha256: str) -> str:
+    """What the record of a promotion says, if there is one and it is of this very file."""
+    try:
+        record = json.loads((path.parent / "record.json").read_bytes())
+        version, named = str(record["version"]), str(record["model_sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    if named != sha256:
+        raise PlmclError(
+            f"sha256 {sha256[:12]}…, but record.json beside it has {named[:12]}…: damaged, or "
+            "changed by hand"
+        )
+    return version
+
+
 def _to_decimals(values: Probs) -> list[float]:
     # The shortest decimals that name each float32: 0.9 and not 0.8999999761581421. They keep the
     # order, so whoever compares them comes to the same decisions.
     return [float(text) for text in values.astype(str).tolist()]
-
-
-def _to_utf8(text: str) -> str:
-    # A file's name may hold bytes that are not UTF-8; Python carries them as lone surrogates.
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -147,9 +147,16 @@ class Train(Section):
 
 
 class Export(Section):
-    """The parity gate: largest difference in probability that an export may show."""
+    """The ONNX file, and files in fewer bits beside it.
+
+    `tolerance` is the parity gate: the largest difference in probability that an export may show.
+    Each of `variants` is kept if the figure that epochs are chosen by (mAP, on the validation
+    split) falls by at most `max_drop`, as a fraction, and all scores are finite.
+    """
 
     tolerance: Annotated[float, Field(gt=0)]
+    variants: tuple[Literal["fp16", "int8"], ...]
+    max_drop: Annotated[float, Field(ge=0, le=1)]
 
 
 class Retraining(Section):

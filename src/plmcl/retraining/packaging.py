@@ -11,7 +11,8 @@ import plmcl
 
 # All that `plmcl.pyfunc` imports: of ours, which goes along, and of others, beside the runtime.
 _CODE = (
-    "__init__.py", "card.py", "errors.py", "inference.py", "machine.py", "pyfunc.py", "session.py",
+    "__init__.py", "buckets.py", "card.py", "errors.py", "inference.py", "machine.py", "pyfunc.py",
+    "session.py",
     "data/__init__.py", "data/images.py", "data/decoding",
 )  # fmt: skip
 _REQUIREMENTS = ("mlflow", "numpy", "pandas", "pillow")

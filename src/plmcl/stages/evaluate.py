@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from plmcl import schemas, tracking
+from plmcl.calibration import Calibration, brier, fit_calibration, sigmoid
 from plmcl.data.images import Recipe
 from plmcl.data.loading import ImageRows, sequential_batches
 from plmcl.data.manifest import Manifest
 from plmcl.data.rows import Rows, difficult_cells, positives_per_image, truth_rows
-from plmcl.evaluation import Evaluation, difficult_both_ways, evaluate, predict
+from plmcl.evaluation import Evaluation, difficult_both_ways, evaluate, predict_logits
 from plmcl.models import Classifier, load_classifier
 from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
@@ -42,25 +43,39 @@ def run(
     model, record = load_classifier(paths.model(setting, method) / "model.pt", manifest.label_names)
     recipe = Recipe.from_dict(record.recipe)
     test = truth_rows(manifest, splits, "test")
-    probs = _predict(model, ImageRows(paths.images, test.paths, recipe), "test")
+    logits = _predict(model, ImageRows(paths.images, test.paths, recipe), "test")
+    if params.split.protocol == "holdout":
+        cut = truth_rows(manifest, splits, "val")
+        cut_logits = _predict(model, ImageRows(paths.images, cut.paths, recipe), "val")
+        calibration = fit_calibration(cut.targets, cut.observed, cut_logits)
+    else:
+        # The paper's protocol holds no validation split: its thresholds see the test split too.
+        cut, cut_logits = test, logits
+        calibration = Calibration.none(logits.shape[1], "no validation split is held out")
+    probs = calibration.probabilities(logits)
     evaluation = evaluate(test.targets, test.observed, probs)
+    errors = {
+        "brier_uncalibrated": brier(test.targets, test.observed, sigmoid(logits)),
+        "brier": brier(test.targets, test.observed, probs),
+    }
+    for name, values in errors.items():
+        defined = values[~np.isnan(values)]
+        evaluation.metrics[name] = float(defined.mean()) if len(defined) else None
+    evaluation.metrics["labels_calibrated"] = calibration.count
     evaluation.metrics["files_not_used"] = len(manifest.images) - len(manifest.usable)
     difficult = difficult_cells(manifest, test)
     if difficult.any():
         evaluation.metrics.update(
             difficult_both_ways(test.targets, test.observed, difficult, probs)
         )
-    # The paper's protocol holds no validation split: its thresholds see the test split too.
-    cut = truth_rows(manifest, splits, "val") if params.split.protocol == "holdout" else test
     thresholds = fit_thresholds(
         cut.targets,
         cut.observed,
-        probs
-        if cut is test
-        else _predict(model, ImageRows(paths.images, cut.paths, recipe), "val"),
+        calibration.probabilities(cut_logits),
         positives_per_image(params.labels.per_image, manifest, splits),
     )
-    per_label = per_label_table(manifest.label_names, evaluation, thresholds)
+    per_label = per_label_table(manifest.label_names, evaluation, thresholds, calibration)
+    per_label = per_label.assign(**errors)
     _write(paths.run(setting, method), manifest, test, probs, evaluation, per_label)
     if track:
         run_record = RunRecord.read(paths.run(setting, method) / "run.json")
@@ -69,9 +84,12 @@ def run(
 
 
 def per_label_table(
-    label_names: list[str], evaluation: Evaluation, thresholds: Thresholds
+    label_names: list[str],
+    evaluation: Evaluation,
+    thresholds: Thresholds,
+    calibration: Calibration,
 ) -> pd.DataFrame:
-    """One row a label: AP (missing where not defined), support, threshold and its rule."""
+    """One row a label: AP (missing where not defined), support, threshold, calibration; rules."""
     return pd.DataFrame(
         {
             "label": label_names,
@@ -81,6 +99,9 @@ def per_label_table(
             "unknown": evaluation.unknown,
             "threshold": thresholds.values,
             "threshold_rule": thresholds.rules,
+            "slope": calibration.slopes,
+            "intercept": calibration.intercepts,
+            "calibration_rule": calibration.rules,
         }
     )
 
@@ -120,7 +141,7 @@ def _predict(model: Classifier, images: ImageRows, split: str) -> NDArray[np.flo
                 yield rows, pixels.to(device)
                 progress(int(rows[-1]) + 1, len(images))
 
-        return predict(model, batches(), len(images))
+        return predict_logits(model, batches(), len(images))
 
 
 def _write(
