@@ -19,3 +19,12 @@ def test_quick_work_prints_nothing(capsys):
         progress(1, 2)
         progress(2, 2)
     assert capsys.readouterr().err == ""
+
+
+def test_a_rate_counts_what_this_process_did(capsys, monkeypatch):
+    now = iter([0.0, 10.0])
+    monkeypatch.setattr(plmcl.progress.time, "monotonic", lambda: next(now))
+    with show_progress("predict", unit="images", before=100) as progress:
+        progress(125, 200)
+    # 25 in 10 s, so the other 75 take 30.
+    assert capsys.readouterr().err == "predict: 125/200, 2.5 images/s, 30 s left\n"

@@ -10,9 +10,12 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 # Called with (done, total).
 ProgressCallback = Callable[[int, int], None]
@@ -20,32 +23,52 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def show_progress(description: str) -> Iterator[ProgressCallback]:
-    """Yield a callback that shows `done` of `total` on standard error, with the time left."""
+def show_progress(
+    description: str, *, unit: str = "", before: int = 0
+) -> Iterator[ProgressCallback]:
+    """Yield a callback that shows `done` of `total` on standard error, with the time left.
+
+    Args:
+        description: Of the work.
+        unit: What is counted; if given, how many of it are done in a second is shown too.
+        before: Of `done`, what an earlier process did: it took no time of this one.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _plain_lines(description)
+        yield _plain_lines(description, unit, before)
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        *((_RateColumn(unit),) if unit else ()),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(description, total=None)
+        task = bar.add_task(description, total=None, completed=before)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _plain_lines(description: str) -> ProgressCallback:
+class _RateColumn(ProgressColumn):
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:.1f} {self._unit}/s")
+
+
+def _plain_lines(description: str, unit: str, before: int) -> ProgressCallback:
     start = last = time.monotonic()
 
     def report(done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= SECONDS_BETWEEN_LINES and 0 < done < total:
-            left = (now - start) / done * (total - done)
-            print(f"{description}: {done}/{total}, {left:.0f} s left", file=sys.stderr, flush=True)
+        if now - last >= SECONDS_BETWEEN_LINES and before < done < total:
+            rate = (done - before) / (now - start)
+            said = f" {rate:.1f} {unit}/s," if unit else ""
+            left = f"{(total - done) / rate:.0f} s left"
+            print(f"{description}: {done}/{total},{said} {left}", file=sys.stderr, flush=True)
             last = now
 
     return report

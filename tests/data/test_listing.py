@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from plmcl.data.listing import Listing, PassedOver, counts, first_five, list_files, list_images
+from plmcl.data.listing import (
+    Listing,
+    PassedOver,
+    counts,
+    find_files,
+    first_five,
+    list_files,
+    list_images,
+)
 from plmcl.errors import PlmclError
 
 
@@ -29,6 +37,16 @@ def test_images_are_found_at_any_depth_sorted_by_code_point(tmp_path):
         "Z.PNG", "a b.jpeg", "a/b/c.webp", "b.jpg", "q.bmp", "w.tif", "x,y.Tiff", "é.gif",
     ]  # fmt: skip
     assert passed_over == []
+
+
+def test_files_are_found_as_deep_as_one_asks(tmp_path):
+    touch(tmp_path, "a.jpg", "b/c.jpg", "b/d/e.jpg", "b/d/f.txt")
+    assert set(find_files(tmp_path, depth=1)) == {"a.jpg"}
+    assert set(find_files(tmp_path, depth=2)) == {"a.jpg", "b/c.jpg"}
+    found = set(find_files(tmp_path))
+    assert found == {
+        "a.jpg", "b/c.jpg", "b/d/e.jpg", PassedOver("b/d/f.txt", "other_file", "suffix .txt"),
+    }  # fmt: skip
 
 
 def test_other_suffixes_are_counted_case_11(tmp_path):

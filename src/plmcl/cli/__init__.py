@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping
 
 import typer
 
-from plmcl.cli import many, operate, own, pipeline, serve
+from plmcl.cli import labelling, many, operate, own, pipeline, predict, serve
 from plmcl.stages.entry import run_app
 
 PANELS: Mapping[str, tuple[Callable[..., None], ...]] = {
-    "From your own photos": (own.fit, own.predict, own.doctor),
+    "From your own photos": (own.fit, predict.predict, own.doctor),
+    "Label what helps most": (labelling.audit, labelling.suggest, labelling.answers),
     "Experiments": (many.preset, many.grid, many.diff),
     "In production": (
         serve.serve,
+        predict.score,
         operate.receive,
         operate.retrain,
         operate.promote,

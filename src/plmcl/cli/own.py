@@ -1,9 +1,6 @@
 """Commands for a user's own photos."""
 
 import os
-import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -64,62 +61,7 @@ def fit(
     run(request, out)
 
 
-def predict(
-    paths: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
-    model: Annotated[Path, typer.Option(help="A model.onnx of ours.")],
-    output: Annotated[
-        Literal["jsonl", "csv"], typer.Option("--format", help="One line a file, either way.")
-    ] = "jsonl",
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 16,
-) -> None:
-    """Tag images with an ONNX model, to standard output. Exit code 3: some files were unreadable.
-
-    Example: plmcl predict --model tagger/model.onnx photos > tags.jsonl
-    """
-    from plmcl.data.listing import PassedOver, counts, list_images
-    from plmcl.errors import PlmclError
-    from plmcl.inference import Prediction, Tagger, tag_files, write_csv, write_jsonl
-
-    # What Pillow thinks of a file's metadata is nothing to the user of its pixels.
-    warnings.filterwarnings("ignore", module="PIL")
-    tagger = Tagger(model)
-    unreadable = total = 0
-    passed_over: list[PassedOver] = []
-
-    def predictions() -> Iterator[Prediction]:
-        files: list[Path] = []
-        for path in paths:
-            try:
-                if path.is_dir():
-                    names, others = list_images(path)
-                    passed_over.extend(others)
-                else:
-                    names = [""]
-            except PlmclError as error:
-                yield from tag_files(tagger, files, batch_size=batch_size)
-                files = []
-                yield Prediction(str(path), str(error), [])
-            else:
-                files += [path / name for name in names]
-        yield from tag_files(tagger, files, batch_size=batch_size)
-
-    def counted() -> Iterator[Prediction]:
-        nonlocal unreadable, total
-        for prediction in predictions():
-            unreadable += prediction.error is not None
-            total += 1
-            yield prediction
-
-    write = {"jsonl": write_jsonl, "csv": write_csv}[output]
-    write(counted(), sys.stdout)
-    if passed_over:
-        typer.echo(f"passed over by name: {counts(passed_over)}", err=True)
-    if unreadable:
-        typer.echo(f"{unreadable} of {total} could not be read; their lines say why", err=True)
-        raise typer.Exit(PARTIAL)
-
-
-def _can_be_made(path: Path | None) -> Path | None:
+def can_be_made(path: Path | None) -> Path | None:
     """An option's file or folder, refused before hours of work and not after them."""
     if path is not None:
         nearest = next(parent for parent in path.absolute().parents if parent.exists())
@@ -133,19 +75,15 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a file.")] = False,
     parquet: Annotated[
         Path | None,
-        typer.Option(
-            help="Also write a table of all files.", dir_okay=False, callback=_can_be_made
-        ),
+        typer.Option(help="Also write a table of all files.", dir_okay=False, callback=can_be_made),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
-            help="Also write a page with pictures.", dir_okay=False, callback=_can_be_made
-        ),
+        typer.Option(help="Also write a page with pictures.", dir_okay=False, callback=can_be_made),
     ] = None,
     quarantine: Annotated[
         Path | None,
-        typer.Option(help="Move what cannot be used to this folder.", callback=_can_be_made),
+        typer.Option(help="Move what cannot be used to this folder.", callback=can_be_made),
     ] = None,
     max_pixels: Annotated[
         int, typer.Option(min=1, max=MAX_PIXELS, help="Larger images are refused.")

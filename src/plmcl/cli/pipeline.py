@@ -1,8 +1,12 @@
 """One command a stage of the pipeline, and the check before them."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from plmcl.cli.serve import CHAMPION
+from plmcl.errors import PlmclError
 
 Setting = Annotated[str, typer.Argument(help="Label setting, such as sspl-40, fspl, given.")]
 Method = Annotated[str, typer.Argument(help="Method, such as epr, plmcl, ridge.")]
@@ -53,8 +57,28 @@ def evaluate(setting: Setting, method: Method) -> None:
     main(setting, method)
 
 
-def export(setting: Setting, method: Method) -> None:
-    """Export the model of METHOD under SETTING to ONNX."""
+def export(
+    setting: Annotated[str | None, typer.Argument(help="As of train.")] = None,
+    method: Annotated[str | None, typer.Argument(help="As of train.")] = None,
+    triton: Annotated[
+        Path | None, typer.Option(help="A Triton model repository to write --model into, instead.")
+    ] = None,
+    model: Annotated[Path, typer.Option(help="A model.onnx of ours, for Triton.")] = CHAMPION,
+    name: Annotated[str, typer.Option(help="Of the model in Triton's repository.")] = "plmcl",
+) -> None:
+    """Export the model of METHOD under SETTING to ONNX; or, with --triton, a model to Triton.
+
+    Example: plmcl export --triton repository --model tagger/model.onnx
+    """
+    if triton is not None:
+        from plmcl.triton import write_repository
+
+        if setting is not None:
+            raise PlmclError(f"--triton: takes the file of --model, and not {setting!r:.80}")
+        typer.echo(write_repository(model, triton, name=name))
+        return
+    if setting is None or method is None:
+        raise PlmclError("expected SETTING and METHOD, or --triton DIR")
     from plmcl.stages.export import main
 
     main(setting, method)

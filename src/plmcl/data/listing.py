@@ -1,5 +1,6 @@
 """Which files of a folder are images, by name alone, and why each other file is passed over."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,36 +60,50 @@ def list_images(root: Path) -> Listing:
 
 def list_files(root: Path) -> Listing:
     """As `list_images`, for a folder that exists and may hold no image."""
-    inside = root.resolve()
     files: list[str] = []
     passed_over: list[PassedOver] = []
-    for path, entry in _walk(root):
-        reason = _why_not(path, entry, inside)
-        if reason is None:
-            files.append(path)
+    for found in find_files(root):
+        if isinstance(found, PassedOver):
+            passed_over.append(found)
         else:
-            passed_over.append(PassedOver(_printable(path), *reason))
+            files.append(found)
     return Listing(sorted(files), sorted(passed_over))
 
 
-def _walk(root: Path) -> Iterator[tuple[str, os.DirEntry[str] | OSError]]:
+def find_files(root: Path, *, depth: float = math.inf) -> Iterator[str | PassedOver]:
+    """What `list_files` lists, as it is found, in no order; nothing is kept.
+
+    Args:
+        root: The folder.
+        depth: How many levels; 1: what lies directly in the folder.
+
+    Raises:
+        PlmclError: The folder cannot be read.
+    """
+    inside = root.resolve()
+    for path, entry in _walk(root, depth):
+        reason = _why_not(path, entry, inside)
+        yield path if reason is None else PassedOver(_printable(path), *reason)
+
+
+def _walk(root: Path, depth: float) -> Iterator[tuple[str, os.DirEntry[str] | OSError]]:
     # (path below the root, entry) of all files, and of links to folders, which are not entered;
     # a folder that cannot be read comes with the reason
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
         try:
-            entries = list(os.scandir(root / prefix))
+            with os.scandir(root / prefix) as entries:
+                for entry in entries:
+                    path = prefix + entry.name
+                    if not entry.is_dir(follow_symlinks=False):
+                        yield path, entry
+                    elif path.count("/") + 1 < depth:
+                        waiting.append(f"{path}/")
         except OSError as error:
             if not prefix:
                 raise PlmclError(f"{root}: {error.strerror}") from None
             yield prefix, error
-            continue
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(f"{prefix}{entry.name}/")
-            else:
-                yield prefix + entry.name, entry
 
 
 def _why_not(path: str, entry: os.DirEntry[str] | OSError, inside: Path) -> tuple[str, str] | None:
