@@ -37,14 +37,17 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder of the photographs.")] = Path("../shared/data"),
     work: Annotated[Path, typer.Option(help="Where the project is made.")] = Path(".plmcl/grids"),
     jobs: Annotated[int | None, typer.Option(help="Trainings at a time.")] = None,
+    tune_on: Annotated[
+        int | None, typer.Option(help="Tune on so many of the grid's tuning seeds; None: all.")
+    ] = None,
 ) -> None:
     """Make a project of the data set, if there is none yet, and train what the grid lacks."""
     root = work / data_set
     params = make_project(data_set, data, root)
     start = time.monotonic()
-    results, failures = run_grid(
-        spec.stem, load_grid(spec), params, root.resolve(), jobs or usable_cores()
-    )
+    grid = load_grid(spec)
+    grid = grid.model_copy(update={"tune_seeds": grid.tuning_seeds[:tune_on]})
+    results, failures = run_grid(spec.stem, grid, params, root.resolve(), jobs or usable_cores())
     write_results(results, out / f"{data_set}-{spec.stem}.csv")
     print(f"{data_set} {spec.stem}: {len(results)} runs in {time.monotonic() - start:.0f} s")
     for failure in failures:
