@@ -1,213 +1,161 @@
-"""The HTTP service against `tag_files` and a plain loop, in one run on one machine; one JSON.
+"""The HTTP service and `plmcl predict` beside other ways to serve a model, in one run; one JSON.
 
-    python benchmarks/serving.py                  compare
-    python benchmarks/serving.py --endurance 600  twice what the service can do, for ten minutes
+    python benchmarks/serving.py --out benchmarks/results/serving.json
+    python benchmarks/serving.py --name photos5 --model tagger/model.onnx --weights model.pt \
+        --images ../shared/data/photos5/images --out benchmarks/results/serving.json
 
-Clients run on the same cores as the service, in this process: what they take is not the service's.
+Clients run on the same cores as the services, in this process: what they take is told apart.
 """
 
 import asyncio
+import base64
 import itertools
 import json
 import os
-import re
+import resource
+import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections import Counter
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import http_load
+import mlflow
 import numpy as np
+import torch
 import typer
+from mlflow import MlflowClient
 
-from plmcl.data.images import load
+from plmcl.data.images import Recipe, load
 from plmcl.data.listing import list_images
-from plmcl.inference import INPUT, OUTPUT, Tagger, tag_files
+from plmcl.inference import INPUT, OUTPUT, Pixels, Tagger, tag_files
 from plmcl.machine import usable_cores
-from plmcl.session import open_session
+from plmcl.models import load_classifier
+from plmcl.retraining.packaging import save_package
+from plmcl.session import CPU, open_session
 
-SERVE = (
-    "from plmcl.cli.serve import serve; from plmcl.stages.entry import run_stage; run_stage(serve)"
-)
 CLIENTS = (1, 8, 32)
-TICKS = os.sysconf("SC_CLK_TCK")
-SETTLED_SECONDS = 60.0
-IDLE_SECONDS = 3.0  # the service closes a connection that is not used for five
+FEW_CLIENTS = 4
+BIN = Path(sys.executable).parent
+MLFLOW_SECONDS = 120
+
+Figures = dict[str, float]
+Loop = Callable[[list[Path]], None]
 
 
-class Answered(NamedTuple):
-    """One request: what came back, and after how long."""
+class Setup(NamedTuple):
+    """What is measured: a model's two files, images, and how many of them at once."""
 
-    status: int
-    seconds: float
-
-
-class Service:
-    """A service in a process of its own."""
-
-    def __init__(self, model: Path, batch: int) -> None:
-        options = ["--model", str(model), "--port", "0", "--batch-size", str(batch)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, *options], stderr=subprocess.PIPE, text=True
-        )
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if match := re.search(r"running on http://[\d.]+:(\d+)", line):
-                self.port = int(match[1])
-                break
-        else:
-            raise SystemExit("the service did not start")
-        self._reader = ThreadPoolExecutor(1)
-        self._reader.submit(self.process.stderr.read)
-
-    def pids(self) -> list[int]:
-        """Its processes: the service, and those that decode."""
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [pid, *map(int, children)]
-
-    def cpu_seconds(self) -> float:
-        """Of all its processes since they started."""
-        fields = [
-            Path(f"/proc/{p}/stat").read_text().rpartition(")")[2].split() for p in self.pids()
-        ]
-        return sum(int(f[11]) + int(f[12]) for f in fields) / TICKS
-
-    def memory_mb(self) -> float:
-        """Resident, of all its processes."""
-        texts = [Path(f"/proc/{pid}/status").read_text() for pid in self.pids()]
-        return sum(int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) for text in texts) / 1024
+    model: Path
+    weights: Path
+    files: list[Path]
+    batch: int
 
 
-@contextmanager
-def serving(model: Path, batch: int) -> Iterator[Service]:
-    """A service, ended afterwards."""
-    service = Service(model, batch)
-    try:
-        yield service
-    finally:
-        service.process.terminate()
-        service.process.wait(60)
-        service._reader.shutdown()
-
-
-def requests(files: list[Path]) -> list[bytes]:
-    """One request a file, as bytes."""
-    return [_request("image/jpeg", file.read_bytes()) for file in files]
-
-
-def forms(files: list[Path], images: int) -> list[bytes]:
-    """Some images a request."""
-    head = b'--b\r\nContent-Disposition: form-data; name="images"; filename="a.jpg"\r\n\r\n'
-    parts = [head + file.read_bytes() + b"\r\n" for file in files]
-    bodies = [b"".join(parts[i : i + images]) + b"--b--\r\n" for i in range(0, len(parts), images)]
-    return [_request("multipart/form-data; boundary=b", body) for body in bodies]
-
-
-def _request(kind: str, body: bytes) -> bytes:
-    lines = (
-        "POST /predict HTTP/1.1",
-        "Host: x",
-        f"Content-Type: {kind}",
-        f"Content-Length: {len(body)}",
-    )
-    return "\r\n".join((*lines, "", "")).encode() + body
-
-
-class Client:
-    """One connection, kept."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._used = 0.0
-
-    async def ask(self, request: bytes) -> Answered:
-        """Send a request and read its answer."""
-        started = time.perf_counter()
-        if started - self._used > IDLE_SECONDS:
-            self.close()
-        if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=2**20)
-        reader, writer = self._streams
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head)
-        assert length is not None
-        await reader.readexactly(int(length[1]))
-        if b"connection: close" in head:
-            self.close()
-        self._used = time.perf_counter()
-        return Answered(int(head[9:12]), self._used - started)
-
-    def close(self) -> None:
-        """Give the connection up."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-
-async def closed_loop(port: int, asked: list[bytes], clients: int) -> list[Answered]:
-    """Every request once, by clients that each wait for their answer."""
-    waiting = iter(asked)
-
-    async def work() -> list[Answered]:
-        client = Client(port)
-        answers = [await client.ask(request) for request in waiting]
-        client.close()
-        return answers
-
-    return list(itertools.chain(*await asyncio.gather(*(work() for _ in range(clients)))))
-
-
-async def open_loop(
-    port: int, asked: list[bytes], rate: float, seconds: float, each_second: Callable[[], None]
-) -> list[Answered]:
-    """Requests at a rate, whether they are answered or not."""
-    idle: list[Client] = []
-    answers: list[Answered] = []
-
-    async def one(request: bytes) -> None:
-        client = idle.pop() if idle else Client(port)
-        answers.append(await client.ask(request))
-        idle.append(client)
-
-    started, second = time.perf_counter(), 0
-    async with asyncio.TaskGroup() as group:
-        for number, request in enumerate(itertools.cycle(asked)):
-            due = started + number / rate
-            if due > started + seconds:
-                break
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            group.create_task(one(request))
-            if time.perf_counter() - started >= second:
-                each_second()
-                second += 1
-    for client in idle:
-        client.close()
-    return answers
-
-
-def plain_loop(model: Path, batch: int) -> Callable[[list[Path]], None]:
+def decoding_loop(recipe: Recipe, batch: int, score: Callable[[Pixels], object]) -> Loop:
     """What anybody would write: decode a batch on all cores, then score it on all cores."""
-    session = open_session(model, providers=None, threads=usable_cores())
-    recipe = Tagger(model).card.recipe
     pool = ThreadPoolExecutor(usable_cores())
 
     def run(files: list[Path]) -> None:
         for start in range(0, len(files), batch):
-            images = list(pool.map(lambda file: load(file, recipe), files[start : start + batch]))
-            session.run([OUTPUT], {INPUT: np.stack(images)})
+            score(np.stack(list(pool.map(lambda f: load(f, recipe), files[start : start + batch]))))
 
     return run
 
 
-def timed(work: Callable[[], Any], cpu: Callable[[], float], images: int) -> dict[str, float]:
+def plain_loop(setup: Setup) -> Loop:
+    """With ONNX Runtime."""
+    session = open_session(setup.model, providers=[CPU], threads=usable_cores())
+    recipe = Tagger(setup.model, providers=[CPU]).card.recipe
+    return decoding_loop(recipe, setup.batch, lambda pixels: session.run([OUTPUT], {INPUT: pixels}))
+
+
+def torch_loop(setup: Setup) -> Loop:
+    """With torch."""
+    card = Tagger(setup.model, providers=[CPU]).card
+    model, _ = load_classifier(setup.weights, card.label_names)
+    torch.set_num_threads(usable_cores())
+
+    @torch.inference_mode()
+    def score(pixels: Pixels) -> None:
+        model(torch.from_numpy(pixels)).sigmoid().numpy()
+
+    return decoding_loop(card.recipe, setup.batch, score)
+
+
+def predict(model: Path, files: list[Path], batch: int) -> None:
+    """`plmcl predict`, from its start to its end."""
+    subprocess.run(
+        [BIN / "plmcl", "predict", "-", "--model", model, "--batch-size", str(batch)],
+        input="".join(f"{file}\n" for file in files),
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+
+
+@contextmanager
+def mlflow_server(model: Path) -> Iterator[tuple[http_load.Processes, int]]:
+    """`mlflow models serve` of a registered version: its processes and its port."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as taken:
+        uri = f"sqlite:///{folder}/mlflow.db"
+        mlflow.set_tracking_uri(uri)
+        save_package(model, Path(folder) / "package")
+        client = MlflowClient()
+        client.create_registered_model("plmcl")
+        version = client.create_model_version("plmcl", f"{folder}/package").version
+        client.set_registered_model_alias("plmcl", "champion", version)
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        taken.close()
+        process = subprocess.Popen(
+            [
+                *(BIN / "mlflow", "models", "serve", "-m", "models:/plmcl@champion"),
+                *("--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)),
+            ],
+            cwd=folder,
+            env=os.environ
+            | {"MLFLOW_TRACKING_URI": uri, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        processes = http_load.Processes(process.pid)
+        try:
+            until = time.monotonic() + MLFLOW_SECONDS
+            while True:
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=5).close()
+                    break
+                except OSError:
+                    assert time.monotonic() < until, "mlflow models serve does not start"
+                    time.sleep(0.3)
+            yield processes, port
+        finally:
+            for pid in reversed(processes.pids()):
+                os.kill(pid, 15)
+            process.wait(60)
+
+
+def invocations(contents: list[bytes], images: int) -> list[bytes]:
+    """MLflow's way to say the same, with some images a request."""
+    texts = [base64.b64encode(content).decode() for content in contents]
+    bodies = [
+        {"dataframe_split": {"columns": ["image"], "data": [[t] for t in texts[i : i + images]]}}
+        for i in range(0, len(texts), images)
+    ]
+    kind = "application/json"
+    return [http_load.request("/invocations", kind, json.dumps(b).encode()) for b in bodies]
+
+
+def timed(work: Callable[[], Any], cpu: Callable[[], float], images: int) -> Figures:
     """Images a second, and CPU seconds of whoever did the work."""
     before, started = cpu(), time.perf_counter()
     work()
@@ -218,12 +166,10 @@ def timed(work: Callable[[], Any], cpu: Callable[[], float], images: int) -> dic
     }
 
 
-def in_ms(seconds: list[float]) -> dict[str, float]:
-    """Median and 99th percentile."""
-    return {
-        "median_ms": round(1000 * statistics.median(seconds), 1),
-        "p99_ms": round(1000 * float(np.quantile(seconds, 0.99)), 1),
-    }
+def children_cpu() -> float:
+    """Seconds of the processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def one_by_one(tagger: Tagger, files: list[Path]) -> list[float]:
@@ -237,121 +183,104 @@ def one_by_one(tagger: Tagger, files: list[Path]) -> list[float]:
 
 
 def with_clients(
-    service: Service, asked: list[bytes], clients: int, images: int
-) -> dict[str, float]:
-    """Figures of the service under some clients."""
-    answers: list[Answered] = []
+    server: http_load.Processes, port: int, asked: list[bytes], clients: int, images: int
+) -> Figures:
+    """Figures of a server under some clients."""
+    answers: list[http_load.Answered] = []
 
     def work() -> None:
-        answers.extend(asyncio.run(closed_loop(service.port, asked, clients)))
+        answers.extend(asyncio.run(http_load.closed_loop(port, asked, clients)))
 
     mine = time.process_time()
-    figures = timed(work, service.cpu_seconds, images)
+    figures = timed(work, server.cpu_seconds, images)
     mine = time.process_time() - mine
     assert {answer.status for answer in answers} == {200}
-    figures |= in_ms([answer.seconds for answer in answers])
+    figures |= http_load.in_ms([answer.seconds for answer in answers])
     return figures | {"client_cpu_ms_per_image": round(1000 * mine / images, 2)}
 
 
-def compare(model: Path, files: list[Path], batch: int, rounds: int) -> dict[str, Any]:
+def compare(setup: Setup, rounds: int) -> dict[str, Any]:
     """Each way in turn, some rounds; of each the fastest is told, and shares are medians."""
-    tagger, loop, asked = Tagger(model), plain_loop(model, batch), requests(files)
-    found: dict[str, list[dict[str, float]]] = {}
-    cpu = time.process_time
+    model, batch = setup.model, setup.batch
+    contents = [file.read_bytes() for file in setup.files]
+    tagger, plain, eager = Tagger(model, providers=[CPU]), plain_loop(setup), torch_loop(setup)
+    singles, full = http_load.requests(contents), http_load.forms(contents, batch)
+    found: dict[str, list[Figures]] = {}
+    options = {"--batch-size": batch, "--provider": CPU}
 
-    with serving(model, batch) as service:
+    with http_load.serving(model, options) as service, mlflow_server(model) as (server, port):
 
-        def one_round(n: int) -> Iterator[tuple[str, dict[str, float]]]:
-            yield "plain loop", timed(lambda: loop(files[:n]), cpu, n)
-            tags = tag_files(tagger, files[:n], batch_size=batch)
-            yield "tag_files", timed(lambda: list(tags), cpu, n)
-            seconds = one_by_one(tagger, files[: min(n, 100)])
+        def one_round(n: int) -> Iterator[tuple[str, Figures]]:
+            files = setup.files[:n]
+            yield "plain loop", timed(lambda: plain(files), time.process_time, n)
+            yield "plain torch loop", timed(lambda: eager(files), time.process_time, n)
+            yield (
+                "tag_files",
+                timed(
+                    lambda: list(tag_files(tagger, files, batch_size=batch)), time.process_time, n
+                ),
+            )
+            yield "plmcl predict", timed(lambda: predict(model, files, batch), children_cpu, n)
+            seconds = one_by_one(tagger, files[:100])
             speed = {"images_per_second": round(len(seconds) / sum(seconds), 1)}
-            yield "tag_files, one file a call", speed | in_ms(seconds)
+            yield "tag_files, one file a call", speed | http_load.in_ms(seconds)
             for clients in CLIENTS:
-                yield f"service, {clients} clients", with_clients(service, asked[:n], clients, n)
-            full = forms(files[:n], batch)
-            yield f"service, 4 clients, {batch} images a request", with_clients(service, full, 4, n)
+                figures = with_clients(service, service.port, singles[:n], clients, n)
+                yield f"service, {clients} clients", figures
+            title = f"{FEW_CLIENTS} clients, {batch} images a request"
+            parts = -(-n // batch)
+            figures = with_clients(service, service.port, full[:parts], FEW_CLIENTS, n)
+            yield f"service, {title}", figures
+            asked = invocations(contents[:n], 1)
+            yield "mlflow models serve, 8 clients", with_clients(server, port, asked, 8, n)
+            asked = invocations(contents[:n], batch)
+            figures = with_clients(server, port, asked, FEW_CLIENTS, n)
+            yield f"mlflow models serve, {title}", figures
 
-        list(one_round(64))  # warms up
-        for name, figures in itertools.chain(*(one_round(len(files)) for _ in range(rounds))):
+        list(one_round(min(len(setup.files), 4 * batch)))  # warms up
+        for name, figures in itertools.chain(*(one_round(len(contents)) for _ in range(rounds))):
             found.setdefault(name, []).append(figures)
             print(name, figures, file=sys.stderr, flush=True)
-        memory = round(service.memory_mb())
+        memory = {
+            "service_mb": round(service.memory_mb()),
+            "mlflow_mb": round(server.memory_mb()),
+        }
     best = {
         name: max(rows, key=lambda row: row["images_per_second"]) for name, rows in found.items()
     }
 
     def share(name: str, figure: str) -> float:
-        rounds = zip(found[name], found["plain loop"], strict=True)
-        return round(statistics.median(mine[figure] / plain[figure] for mine, plain in rounds), 3)
+        pairs = zip(found[name], found["plain loop"], strict=True)
+        return round(statistics.median(mine[figure] / plain[figure] for mine, plain in pairs), 3)
 
-    for name in (name for name in best if name.startswith("service")):
+    for name, figures in best.items():
         # Of the same round, since others use the cores; the second as if they did not.
-        best[name]["of_plain_loop"] = share(name, "images_per_second")
-        best[name]["of_plain_loop_by_cpu"] = round(1 / share(name, "cpu_ms_per_image"), 3)
-    return {"ways": best, "service_memory_mb": memory}
-
-
-def endure(model: Path, files: list[Path], batch: int, seconds: float) -> dict[str, Any]:
-    """Twice the sustainable rate: 200 and 429 alone, and memory that stays where it is."""
-    asked = requests(files)
-    memory: list[tuple[float, float]] = []
-    with serving(model, batch) as service:
-        asyncio.run(closed_loop(service.port, asked[:64], 32))
-        figures = timed(
-            lambda: asyncio.run(closed_loop(service.port, asked, 32)),
-            service.cpu_seconds,
-            len(asked),
-        )
-        rate = 2 * figures["images_per_second"]
-        started = time.perf_counter()
-
-        def look() -> None:
-            memory.append((time.perf_counter() - started, service.memory_mb()))
-
-        answers = asyncio.run(open_loop(service.port, asked, rate, seconds, look))
-        alive = service.process.poll() is None
-    statuses = Counter(answer.status for answer in answers)
-    settled = [mb for at, mb in memory if at >= min(SETTLED_SECONDS, seconds / 2)]
-    report = {
-        "seconds": seconds,
-        "requests_per_second": rate,
-        "statuses": {str(status): count for status, count in sorted(statuses.items())},
-        "answered_200": in_ms([a.seconds for a in answers if a.status == 200]),
-        "answered_429": in_ms([a.seconds for a in answers if a.status == 429] or [0.0]),
-        "memory_mb_settled": [round(min(settled)), round(max(settled))],
-    }
-    print(report, file=sys.stderr)
-    assert alive, "the service ended"
-    assert set(statuses) <= {200, 429}, statuses
-    assert max(settled) <= 1.05 * settled[0], "memory grows"
-    return report
+        figures["of_plain_loop"] = share(name, "images_per_second")
+        if "cpu_ms_per_image" in figures:
+            figures["of_plain_loop_by_cpu"] = round(1 / share(name, "cpu_ms_per_image"), 3)
+    return {"ways": best, **memory}
 
 
 def main(
+    out: Annotated[Path, typer.Option(help="JSON to write; other names in it stay.")],
+    name: Annotated[str, typer.Option(help="Of the images.")] = "scenes",
     model: Annotated[Path, typer.Option()] = Path("models/sspl-40-an/model.onnx"),
+    weights: Annotated[Path, typer.Option()] = Path("models/sspl-40-an/model.pt"),
     images: Annotated[Path, typer.Option()] = Path("data/raw/scenes/images"),
-    count: Annotated[int, typer.Option(help="Images a round.")] = 400,
+    count: Annotated[int, typer.Option(help="Images a round.")] = 320,
     batch: Annotated[int, typer.Option()] = 16,
-    rounds: Annotated[int, typer.Option()] = 3,
-    endurance: Annotated[float, typer.Option(help="Seconds of it; 0: compare instead.")] = 0,
-    out: Annotated[Path, typer.Option()] = Path("benchmarks/results/serving.json"),
+    rounds: Annotated[int, typer.Option()] = 5,
 ) -> None:
-    """Run one of the two and put it into the JSON."""
+    """Compare, and put it into the JSON."""
     files = [images / name for name in list_images(images)[0][:count]]
     report = json.loads(out.read_text()) if out.exists() else {}
-    setup = {
-        "model": str(model),
+    report[name] = {
         "images": len(files),
         "mean_bytes": round(statistics.mean(file.stat().st_size for file in files)),
+        "size": Tagger(model, providers=[CPU]).card.recipe.size,
         "cores": usable_cores(),
         "batch": batch,
-    }
-    if endurance:
-        report["endurance"] = setup | endure(model, files, batch, endurance)
-    else:
-        report["comparison"] = setup | compare(model, files, batch, rounds)
+    } | compare(Setup(model, weights, files, batch), rounds)
     out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 

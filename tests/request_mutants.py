@@ -1,13 +1,21 @@
-"""Requests that no honest client sends, each another for its seed."""
+"""Requests that no honest client sends, each another for its seed, and what comes back for them."""
 
 import random
+import socket
 import struct
 import zlib
+from collections import Counter
+from typing import NamedTuple
 
 from data import image_bytes as made
 from data.image_mutations import mutate_image
+from running_service import picture
 
-KINDS = ("image", "truncated", "bomb", "random", "form", "type", "name", "head")
+KINDS = (
+    "image", "truncated", "bomb", "random", "form", "type", "name", "head", "huge head", "path",
+    "no HTTP",
+)  # fmt: skip
+SECONDS = 20
 _TYPES = (
     "image/jpeg", "application/json", "text/plain", "multipart/form-data",
     "multipart/form-data; boundary=", "multipart/form-data; boundary=x\x80y", "image/\xff", ";;;",
@@ -18,6 +26,21 @@ _NAMES = (
     "%2e%2e%2f", "|sh", "$(reboot)", "'; drop table", "CON", "\u202egnp.exe", "file:///etc/passwd",
     "http://127.0.0.1/", "x" * 5000, "a\r\nX-Injected: yes",
 )  # fmt: skip
+_HEADS = ("X", "Cookie", "Authorization", "Accept", "Range", "Content-Encoding")
+_VALUES = ("", "x" * 30_000, "bytes=0-99999", "gzip", "\xff\x80", ";" * 999)
+_PATHS = (
+    "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//predict", "/predict/", "/predict/..",
+    "/PREDICT", "/predict%00", "/predict;x", "/./model.onnx", "/static/../../etc/passwd", "/docs",
+    "/openapi.json/", "/" + "x" * 5000, "/%ff%fe", "/predict%2f", "*", "http://10.0.0.1/predict",
+)  # fmt: skip
+_METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE")
+
+
+class Answer(NamedTuple):
+    """Of the service: 0 where it cut the connection without one."""
+
+    status: int
+    body: bytes
 
 
 def seeds():
@@ -49,12 +72,19 @@ def form(content, name, rng):
     return body if rng.random() < 0.3 else mutate_image(body, [content], rng)
 
 
+def request(body, head, *, method="POST", path="/predict"):
+    """The bytes of one request, after which the connection is closed."""
+    head = {"Host": "x", "Connection": "close", "Content-Length": str(len(body))} | head
+    lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in head.items()), "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
 def mutant(seed, whole):
-    """(what it is, body, headers) of one request."""
+    """(what it is, its bytes) of one request; `whole` are `seeds()`."""
     rng = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
     content = mutate_image(rng.choice(whole), whole, rng)
-    head = {"Content-Type": "image/png"}
+    head, where = {"Content-Type": "image/png"}, {}
     if kind == "truncated":
         content = rng.choice(whole)
         content = content[: rng.randint(1, len(content) - 1)]
@@ -65,10 +95,59 @@ def mutant(seed, whole):
     elif kind == "type":
         head["Content-Type"] = rng.choice(_TYPES)
     elif kind == "head":
-        name = rng.choice(["X", "Cookie", "Authorization", "Accept", "Range", "Content-Encoding"])
-        head[name] = rng.choice(["", "x" * 30_000, "bytes=0-99999", "gzip", "\xff\x80", ";" * 999])
+        head[rng.choice(_HEADS)] = rng.choice(_VALUES)
+    elif kind == "huge head":
+        size, count = rng.choice([(100_000, 1), (1_000_000, 1), (10, 20_000), (0, 50_000)])
+        head |= {f"X-{i}": "y" * size for i in range(count)}
+    elif kind == "path":
+        where = {"method": rng.choice(_METHODS), "path": rng.choice(_PATHS)}
     elif kind in ("form", "name"):
         name = rng.choice(_NAMES) if kind == "name" else "a.png"
         content = form(content, name, rng)
         head["Content-Type"] = "multipart/form-data; boundary=b"
-    return kind, content, {k: v.encode("latin-1") for k, v in head.items()}
+    sent = request(content, head, **where)
+    if kind == "no HTTP":
+        end = sent.index(b"\r\n\r\n") + 4
+        sent = mutate_image(sent[:end], [sent[:end]], rng) + b"\r\n\r\n" + sent[end:]
+    return kind, sent
+
+
+def send(port, data):
+    """What comes back for bytes on a connection of their own."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+        try:
+            connection.sendall(data)
+            while part := connection.recv(1 << 16):
+                received += part
+        except ConnectionError:  # it answered before it had read all
+            pass
+    head, _, body = received.partition(b"\r\n\r\n")
+    return Answer(int(head[9:12]) if head.startswith(b"HTTP/1.") else 0, body)
+
+
+def fuzz_service(port, count, *, check=lambda seed, kind, answer: None):
+    """Send `count` mutants one after the other; (kind, status) -> number.
+
+    Args:
+        port: Of the service, on this machine.
+        count: Of requests.
+        check: Called for each answer.
+
+    Raises:
+        AssertionError: A status of 500 or above, or an answer to a good request that changes.
+    """
+    whole, found = seeds(), Counter()
+    good = request(picture((255, 0, 0)), {"Content-Type": "image/png"})
+    expected = send(port, good)
+    assert expected.status == 200
+    for seed in range(count):
+        kind, data = mutant(seed, whole)
+        answer = send(port, data)
+        assert answer.status < 500, (seed, kind, answer)
+        check(seed, kind, answer)
+        found[kind, answer.status] += 1
+        if seed % 100 == 0:
+            assert send(port, good) == expected
+    assert send(port, good) == expected
+    return found

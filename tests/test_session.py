@@ -1,5 +1,8 @@
+import os
 import random
 import re
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -40,6 +43,21 @@ def test_a_good_file_runs(tmp_path):
     opened = open_session(save(twice(), tmp_path / "m.onnx"), providers=[CPU], threads=3)
     assert opened.run(None, {"x": np.float32([1, 2])})[0].tolist() == [2, 4]
     assert opened.get_session_options().intra_op_num_threads == 3
+
+
+def test_onnx_runtime_reports_nothing(tmp_path):
+    """Where it does report its use, the first session leaves an id and a database in the cache."""
+    save(twice(), tmp_path / "m.onnx")
+    home = tmp_path / "home"
+    home.mkdir()
+    code = """from pathlib import Path
+from plmcl.session import CPU, open_session
+open_session(Path("m.onnx"), providers=[CPU], threads=1)"""
+    unset = {"ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}
+    inside = {name: text for name, text in os.environ.items() if name not in unset}
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, cwd=tmp_path, env=inside | {"HOME": str(home)}, check=True)
+    assert list(home.rglob("*")) == []
 
 
 def test_waiting_threads_leave_the_cores_to_others(tmp_path):

@@ -2,6 +2,7 @@ import asyncio
 import io
 import os
 import signal
+import sys
 import time
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ from PIL import Image
 
 from plmcl.data.images import ImageProblem, Recipe, load
 from plmcl.errors import PlmclError
-from plmcl.serving.decoding import DecoderPool
+from plmcl.serving.decoding import DecoderPool, _shared_file
 
 RECIPE = Recipe(size=24, background=(255, 255, 255), max_pixels=40_000_000)
 IMAGE = made.jpeg(made.drawn(0))
@@ -159,3 +160,12 @@ def test_a_program_that_does_not_start_is_an_error(monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(PlmclError, match="the decoding program did not start: exit status 1"):
         asyncio.run(DecoderPool(1, seconds=1).start(RECIPE))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seals are Linux's")
+def test_a_program_that_was_taken_over_cannot_make_the_shared_memory_smaller():
+    with _shared_file(100) as shared:
+        for size in (0, 1000):
+            with pytest.raises(PermissionError):
+                os.ftruncate(shared.fileno(), size)
+        os.pwrite(shared.fileno(), b"x" * 100, 0)

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -266,7 +267,8 @@ def test_no_route_is_there_but_those(service):
         assert get(path).status_code == 404
     assert get("/predict").status_code == 405
     assert service.client.post("/model").status_code == 405
-    assert service.client.request("BREW", "/live").status_code == 405
+    assert service.client.delete("/live").status_code == 405
+    assert service.client.request("BREW", "/live").status_code == 400
 
 
 def test_case_93_100_model_tells_what_is_served(service, production):
@@ -333,6 +335,11 @@ HTTP_GARBAGE = {
     "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
     "wrong chunk": b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     "no host": b"GET /live HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /live HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    "no end of trailers": b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"1\r\nx\r\n0\r\n" + b"X: y\r\n" * 50_000,
+    "a request in a request": b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /live HTTP/1.1\r\nHost: x\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 600,
 }
 
@@ -344,6 +351,17 @@ def test_what_is_no_http_gets_400_and_is_closed(service, name):
     assert head.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1 ") == 1
     assert json.loads(body) == {"detail": "not an HTTP request"}
+    assert post(service, GOOD).status_code == 200
+
+
+def test_requests_on_one_connection_are_answered_in_order_and_a_flood_of_them_is_cut(service):
+    some = b"".join(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path for path in (b"/live", b"/model"))
+    answer = raw(service, some + b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"200", b"404"]
+    assert answer.index(b'"live"') < answer.index(b'"label_names"')
+    answer = raw(service, b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
+    assert b"HTTP/1.1 400 " in answer
+    assert answer.count(b"HTTP/1.1 ") < 100
     assert post(service, GOOD).status_code == 200
 
 

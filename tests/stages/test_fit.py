@@ -3,7 +3,9 @@
 import json
 import shutil
 
+import numpy as np
 import onnx
+import pandas as pd
 import pytest
 
 from plmcl.inference import Tagger, tag_files
@@ -44,6 +46,16 @@ def test_photographs_of_which_few_carry_one_label_become_a_tagger(photos5, tmp_p
     assert card.label_names == ["bus", "car", "cat", "person", "train"]
     assert (card.setting, card.method) == ("sspl-40", "epr")
     assert len(onnx.load(tagger).graph.output) == 1
+    # What evaluation scored with torch is what the file gives, from the photos on.
+    scores = pd.read_parquet(tmp_path / "tagger/reports/runs/sspl-40-epr/predictions.parquet")
+    expected = scores.pivot(index="image_id", columns="label", values="score")[card.label_names]
+    predictions = list(
+        tag_files(Tagger(tagger), [photos / name for name in expected.index], batch_size=16)
+    )
+    served = np.array([[tag.score for tag in p.labels] for p in predictions])
+    decisions = np.array([[tag.decision for tag in p.labels] for p in predictions])
+    np.testing.assert_allclose(served, expected, atol=1e-4)
+    np.testing.assert_array_equal(decisions, expected.to_numpy() >= card.thresholds)
     # The first photo that the truth calls a train, through the file alone.
     (prediction,) = tag_files(Tagger(tagger), [photos5 / "images/000001.jpg"], batch_size=1)
     scores = {tag.label: tag.score for tag in prediction.labels}

@@ -13,28 +13,40 @@ Method = Annotated[str, typer.Argument(help="Method, such as epr, plmcl, ridge."
 
 
 def check() -> None:
-    """Find what is wrong in params.yaml before anything is downloaded."""
+    """Find what is wrong in params.yaml before anything is downloaded.
+
+    Example: plmcl check
+    """
     from plmcl.stages.check import main
 
     main()
 
 
 def download() -> None:
-    """Fetch, draw or copy the configured source into data/raw."""
+    """Fetch, draw or copy the configured source into data/raw.
+
+    Example: plmcl download
+    """
     from plmcl.stages.download import main
 
     main()
 
 
 def ingest() -> None:
-    """Open every file once and write the manifest."""
+    """Open every file once and write the manifest.
+
+    Example: plmcl ingest
+    """
     from plmcl.stages.ingest import main
 
     main()
 
 
 def split() -> None:
-    """Make train / val / test and the labels that each setting shows."""
+    """Make train / val / test and the labels that each setting shows.
+
+    Example: plmcl split
+    """
     from plmcl.stages.split import main
 
     main()
@@ -51,7 +63,10 @@ def train(setting: Setting, method: Method) -> None:
 
 
 def evaluate(setting: Setting, method: Method) -> None:
-    """Evaluate METHOD under SETTING on the test split."""
+    """Evaluate METHOD under SETTING on the test split.
+
+    Example: plmcl evaluate sspl-40 plmcl
+    """
     from plmcl.stages.evaluate import main
 
     main(setting, method)
@@ -85,14 +100,20 @@ def export(
 
 
 def report() -> None:
-    """Write reports/index.html."""
+    """Write reports/index.html.
+
+    Example: plmcl report
+    """
     from plmcl.stages.report import main
 
     main()
 
 
 def track() -> None:
-    """Put runs into MLflow that it lacks: of a fresh clone, or out of DVC's run cache."""
+    """Put runs into MLflow that it lacks: of a fresh clone, or out of DVC's run cache.
+
+    Example: plmcl track
+    """
     from plmcl.stages.track import main
 
     main()

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 
 from plmcl.inference import to_record
 from plmcl.machine import usable_cores
@@ -156,6 +157,10 @@ def make_app(service: Service, *, token: str | None) -> Gate:
     async def metrics() -> Response:
         """Counters for Prometheus."""
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    # FastAPI describes it; its own way from a request to the function took a tenth of the time
+    # that this process has for an image.
+    app.router.routes.insert(0, Route("/predict", predict, methods=["POST"]))
 
     html, policy = page()
 

@@ -1,13 +1,17 @@
 """Processes that decode images side by side; a hostile file costs itself and nothing else."""
 
 import asyncio
+import fcntl
 import json
 import logging
+import mmap
 import os
 import signal
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -18,7 +22,6 @@ from plmcl.inference import Pixels
 logger = logging.getLogger(__name__)
 
 _SOURCE = Path(__file__).parents[2]
-_BUFFER = 2**20
 _GRACE = 1.0
 
 
@@ -108,29 +111,35 @@ class DecoderPool:
 
 
 class _Decoder:
-    """One program, for one recipe."""
+    """One program, for one recipe, and the memory that it shares with us."""
 
-    def __init__(self, process: asyncio.subprocess.Process, recipe: Recipe) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, recipe: Recipe, memory: mmap.mmap
+    ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self._process, self._files, self._answers = process, process.stdin, process.stdout
+        self._pixels = np.frombuffer(memory, np.uint8).reshape(recipe.size, recipe.size, 3)
         self.recipe = recipe
 
     @classmethod
     async def start(cls, recipe: Recipe, seconds: float) -> "_Decoder":
         path = os.pathsep.join(filter(None, [str(_SOURCE), os.environ.get("PYTHONPATH")]))
-        process = await asyncio.create_subprocess_exec(
-            # -P: no module is taken from the folder where the user happens to be.
-            *(sys.executable, "-P", "-m", "plmcl.serving.decoder"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=_BUFFER,
-            env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,  # a terminal's Ctrl-C is for us
-        )
-        decoder = cls(process, recipe)
+        with _shared_file(recipe.size**2 * 3) as shared:
+            process = await asyncio.create_subprocess_exec(
+                # -P: no module is taken from the folder where the user happens to be.
+                *(sys.executable, "-P", "-m", "plmcl.serving.decoder"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+                start_new_session=True,  # a terminal's Ctrl-C is for us
+                pass_fds=[shared.fileno()],
+            )
+            decoder = cls(process, recipe, mmap.mmap(shared.fileno(), 0))
+            descriptor = shared.fileno()
         setup = {
             "recipe": recipe.to_dict(),
+            "pixels": descriptor,
             "seconds": seconds,
             # Progressive and CMYK images hold some copies of their pixels, of up to 8 bytes each.
             "memory_bytes": 2 * 2**30 + 32 * recipe.max_pixels,
@@ -158,9 +167,7 @@ class _Decoder:
         problem = json.loads(await self._answers.readline())  # a ValueError at its end
         if problem:
             raise ImageProblem(*problem)
-        size = self.recipe.size
-        pixels = await self._answers.readexactly(size * size * 3)
-        return np.frombuffer(pixels, np.uint8).reshape(size, size, 3)
+        return self._pixels.copy()
 
     async def end(self, *, grace: float = 0) -> int:
         """Its exit status; it has `grace` seconds to end by itself."""
@@ -170,3 +177,16 @@ class _Decoder:
         with suppress(ProcessLookupError):
             self._process.kill()
         return await self._process.wait()
+
+
+def _shared_file(size: int) -> IO[bytes]:
+    """A file of `size` bytes that has no name, and is in memory where the system can do that."""
+    if sys.platform != "linux":
+        file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (the caller's)
+        file.truncate(size)
+        return file
+    file = os.fdopen(os.memfd_create("pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b")
+    file.truncate(size)
+    # A program that a file has taken over could make it smaller, which would end us.
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return file
