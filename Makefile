@@ -17,18 +17,21 @@ ifneq ($(wildcard ../shared/data),)
 export PLMCL_SHARED_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help repro test lint format ui flow schedule demo-retrain lock endurance audit
+.DELETE_ON_ERROR:
+.PHONY: help repro test lint format ui plots docs flow schedule demo-retrain lock endurance audit
 help:
 	@echo "make repro     set up, run the whole pipeline, show the result"
 	@echo "make test      all tests, as CI runs them"
 	@echo "make lint      format, style and type checks"
 	@echo "make ui        MLflow's pages, to compare runs"
+	@echo "make plots     DVC's plots, dvc_plots/index.html, without the network"
+	@echo "make docs      these pages as a site, site/index.html"
 	@echo "make flow      receive what is in data/incoming; retrain, if enough has arrived"
 	@echo "make schedule  do so at the times of flows/prefect.yaml, until stopped"
 	@echo "make demo-retrain  all of that on drawn images in a scratch folder, a few minutes"
 	@echo "make format    format the code"
 	@echo "make lock      renew requirements.lock from pyproject.toml"
-	@echo "make endurance thousands of damaged files, a few minutes: benchmarks/results/endurance.json"
+	@echo "make endurance damaged files, hostile requests, load, kills; over an hour: benchmarks/results"
 	@echo "make audit     known vulnerabilities of all that is installed (asks pypi.org itself)"
 
 $(VENV)/.installed: requirements.lock pyproject.toml
@@ -62,6 +65,18 @@ format: $(VENV)/.installed
 ui: $(VENV)/.installed
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
 
+# What draws DVC's charts, out of an installed package; .dvc/plots.html looks for it there.
+dvc_plots/vega.js: | $(VENV)/.installed
+	@mkdir -p $(@D)
+	@python -c 'import vl_convert; print(vl_convert.javascript_bundle(vl_version="5.21"))' > $@
+
+plots: dvc_plots/vega.js
+	dvc plots show
+
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+	@echo "Look: $(VENV)/bin/mkdocs serve, or open site/index.html (without the search)"
+
 flow: $(VENV)/.installed
 	python flows/retrain.py
 
@@ -76,7 +91,8 @@ lock:
 		--output-file requirements.lock --no-header --no-annotate
 
 endurance: $(VENV)/.installed
-	python benchmarks/endurance.py --out benchmarks/results/endurance.json
+	python benchmarks/endurance.py --model "$$(ls models/*/model.onnx | head -1)" \
+		--out benchmarks/results/endurance.json
 	python benchmarks/retraining_rounds.py kills --out benchmarks/results/retraining-kills.json
 
 # --strict: a package that pypi.org says nothing of is a failure, and so is a mirror without these data.

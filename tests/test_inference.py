@@ -77,7 +77,7 @@ def test_case_93_the_providers_are_those_of_the_session(tagger):
 
 
 def test_case_93_a_gpu_that_is_required_and_missing_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_has_cuda_driver", lambda: False)
+    monkeypatch.setattr(session, "has_cuda_driver", lambda: False)
     path = make_model(tmp_path / "model.onnx")
     with pytest.raises(PlmclError, match=r"asked for CUDAExec.*needs onnxruntime-gpu, an NVIDIA"):
         Tagger(path, require_gpu=True)

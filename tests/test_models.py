@@ -202,7 +202,7 @@ def test_a_downloaded_file_is_used_without_a_network(tmp_path, monkeypatch):
     torch.save(source.backbone.state_dict(), file)
     name = f"lite0-{hashlib.sha256(file.read_bytes()).hexdigest()[:8]}.pth"
     file.rename(file.with_name(name))
-    monkeypatch.setattr(models, "_imagenet_url", lambda backbone: f"somewhere/{name}")
+    monkeypatch.setattr(models, "imagenet_url", lambda backbone: f"somewhere/{name}")
     model = build_classifier(LITE, num_labels=3, seed=0)
     assert load_backbone_weights(model, LITE, "imagenet").source == name
 
@@ -212,7 +212,7 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, monkeypatch)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
     source = build_classifier(LITE, num_labels=3, seed=5)
-    name = models._imagenet_url(LITE).rsplit("/", 1)[-1]
+    name = models.imagenet_url(LITE).rsplit("/", 1)[-1]
     assert name == "tf_efficientnet_lite0-0aa007d2.pth"
     torch.save(source.backbone.state_dict(), tmp_path / "checkpoints" / name)
     model = build_classifier(LITE, num_labels=3, seed=0)

@@ -134,7 +134,7 @@ def test_case_101_weights_left_behind_in_a_side_file_are_said_so(tmp_path):
 
 
 def test_case_93_cuda_that_was_asked_for_and_is_not_there_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_has_cuda_driver", lambda: False)
+    monkeypatch.setattr(session, "has_cuda_driver", lambda: False)
     path = save(twice(), tmp_path / "m.onnx")
     for providers in ([CUDA], [CUDA, CPU]):
         text = refusal(path, providers=providers)
@@ -143,7 +143,7 @@ def test_case_93_cuda_that_was_asked_for_and_is_not_there_is_an_error(tmp_path, 
 
 
 def test_case_93_a_gpu_that_is_required_and_is_not_there_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_has_cuda_driver", lambda: False)
+    monkeypatch.setattr(session, "has_cuda_driver", lambda: False)
     path = save(twice(), tmp_path / "m.onnx")
     for providers in (None, [CPU], [CUDA, CPU]):
         with pytest.raises(PlmclError, match=r"asked for CUDA.*CUDA [\d.]+, cuDNN 9$"):
@@ -166,17 +166,17 @@ def test_memory_of_a_gpu_grows_by_what_is_asked_for_up_to_a_limit(monkeypatch):
 
 
 def test_case_93_without_being_asked_for_cuda_its_absence_is_silent(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(session, "_has_cuda_driver", lambda: False)
+    monkeypatch.setattr(session, "has_cuda_driver", lambda: False)
     path = save(twice(), tmp_path / "m.onnx")
     assert open_session(path, providers=None, threads=1).get_providers() == [CPU]
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.skipif(session._has_cuda_driver(), reason="needs a machine without a GPU")
+@pytest.mark.skipif(session.has_cuda_driver(), reason="needs a machine without a GPU")
 def test_case_93_a_driver_whose_libraries_are_missing_leaves_stdout_clean(
     tmp_path, monkeypatch, capfd
 ):
-    monkeypatch.setattr(session, "_has_cuda_driver", lambda: True)
+    monkeypatch.setattr(session, "has_cuda_driver", lambda: True)
     path = save(twice(), tmp_path / "m.onnx")
     assert open_session(path, providers=None, threads=1).get_providers() == [CPU]
     assert refusal(path, providers=[CUDA]).startswith(f"asked for {CUDA}, but")

@@ -17,7 +17,7 @@ INPUT, OUTPUT = "images", "probs"
 Pixels = npt.NDArray[np.uint8]
 Probs = npt.NDArray[np.float32]
 
-# From large to small. Larger batches no longer fit a CPU's caches: 16 took a sixth more time than 8.
+# From large to small. Larger pieces leave a CPU's caches: 16 took a sixth more time than 8.
 CPU_SIZES = (8, 4, 2, 1)
 GPU_SIZES = (64, 32, 16, 8, 4, 2, 1)
 

@@ -41,14 +41,15 @@ def cpu_quota(root: Path) -> float:
     top, quotas = root / "sys/fs/cgroup", [math.inf]
     for _, controllers, path in (group.split(":", 2) for group in groups):
         if controllers == "":  # version 2
-            quotas += [_quota(f / "cpu.max") for f in _and_above(top, path)]
+            quotas += [_quota(f / "cpu.max") for f in and_above(top, path)]
         elif "cpu" in controllers.split(","):
-            folders = _and_above(top / controllers, path)
+            folders = and_above(top / controllers, path)
             quotas += [_quota(f / "cpu.cfs_quota_us", f / "cpu.cfs_period_us") for f in folders]
     return min(quotas)
 
 
-def _and_above(top: Path, path: str) -> Iterator[Path]:
+def and_above(top: Path, path: str) -> Iterator[Path]:
+    """The folder of a control group, and those of the groups that it is in, up to `top`."""
     # In a container the path may be the host's: then only the top is there, and is the container's.
     folder = top / path.strip("/")
     yield folder

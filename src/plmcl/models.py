@@ -178,7 +178,7 @@ def load_backbone_weights(model: Classifier, backbone: str, weights: str) -> Wei
     if weights == "none":
         return Weights("none", "")
     if weights == "package":
-        path = _packaged_file(backbone)
+        path = packaged_file(backbone)
     elif weights == "imagenet":
         path = _downloaded_file(backbone)
     else:
@@ -314,7 +314,12 @@ def _build_backbone(
     return network, network.num_features, config["mean"], config["std"]
 
 
-def _packaged_file(backbone: str) -> Path:
+def packaged_file(backbone: str) -> Path:
+    """The file of weights that a package holds.
+
+    Raises:
+        PlmclError: No package holds weights of this backbone, or it is not installed.
+    """
     if backbone not in PACKAGED_WEIGHTS:
         known = ", ".join(PACKAGED_WEIGHTS)
         raise PlmclError(
@@ -328,7 +333,7 @@ def _packaged_file(backbone: str) -> Path:
 
 
 def _downloaded_file(backbone: str) -> Path:
-    url = _imagenet_url(backbone)
+    url = imagenet_url(backbone)
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     path = folder / url.rsplit("/", 1)[-1]
     if not path.exists():
@@ -343,7 +348,12 @@ def _downloaded_file(backbone: str) -> Path:
     return path
 
 
-def _imagenet_url(backbone: str) -> str:
+def imagenet_url(backbone: str) -> str:
+    """Where the ImageNet weights of a backbone are fetched from.
+
+    Raises:
+        PlmclError: timm has none for it, or none of a plain file.
+    """
     if backbone in TORCHVISION_BACKBONES:
         enum: Any = importlib.import_module("torchvision.models").get_model_weights(backbone)
         return str(enum.IMAGENET1K_V1.url)  # V1: the weights that the published figures start from

@@ -55,7 +55,7 @@ def open_session(
     usable = [
         provider
         for provider in (providers or (CUDA, CPU))
-        if provider in available and (provider != CUDA or _has_cuda_driver())
+        if provider in available and (provider != CUDA or has_cuda_driver())
     ]
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -122,7 +122,8 @@ def _cuda_options(*, tensor_cores: bool) -> dict[str, str]:
     return options
 
 
-def _has_cuda_driver() -> bool:
+def has_cuda_driver() -> bool:
+    """Whether NVIDIA's driver is there; it says nothing of a GPU or of CUDA's libraries."""
     try:
         ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
     except OSError:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 
 import typer
 
-from plmcl.cli import labelling, many, operate, own, pipeline, predict, serve
+from plmcl.cli import checks, labelling, many, operate, own, pipeline, predict, serve
 from plmcl.stages.entry import run_app
 
 PANELS: Mapping[str, tuple[Callable[..., None], ...]] = {
     "From your own photos": (own.fit, predict.predict, own.doctor),
+    "Before a run": (checks.checks,),
     "Label what helps most": (labelling.audit, labelling.suggest, labelling.answers),
     "Experiments": (many.preset, many.grid, many.diff),
     "In production": (
