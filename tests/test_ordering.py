@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plmcl import ordering
 from plmcl.ordering import positions, rank_keys
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -49,6 +50,16 @@ def test_seed_and_purpose_draw_independent_orders():
         assert abs(half.mean() - 0.5) < 0.05  # 4.5 standard deviations
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert abs((halves[one] & halves[other]).mean() - 0.25) < 0.05
+
+
+@pytest.mark.parametrize("dtype", ["str", object])
+def test_texts_at_places_are_those_of_plain_indexing_in_every_block(monkeypatch, dtype):
+    monkeypatch.setattr(ordering, "BLOCK", 3)
+    ids = ["a", "NA", "", "d", "😀"]
+    rows = np.array([4, 0, 0, 3, 1, 2, 4])
+    # An index of its own: places count, not names.
+    column = pd.Series(ids, dtype=dtype, index=[9, 8, 7, 6, 5])
+    assert list(ordering.texts_at(column, rows)) == [ids[row] for row in rows]
 
 
 @settings(max_examples=40, deadline=None)

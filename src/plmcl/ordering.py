@@ -1,12 +1,14 @@
 """Orders of text keys that depend on nothing but the keys, and where a key stands in a list."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+
+BLOCK = 1 << 18
 
 
 def rank_keys(seed: int, purpose: str, keys: Iterable[str]) -> np.ndarray:
@@ -31,6 +33,15 @@ def rank_keys(seed: int, purpose: str, keys: Iterable[str]) -> np.ndarray:
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64)
 
 
+def texts_at(texts: pd.Series, rows: np.ndarray) -> Iterator[str]:
+    """The texts at these places, made into Python's a block at a time.
+
+    All of a large table's at once are gigabytes, and one by one is ten times slower.
+    """
+    for start in range(0, len(rows), BLOCK):
+        yield from texts.iloc[rows[start : start + BLOCK]].to_numpy(dtype=object)
+
+
 def positions(values: Sequence[str] | pd.Series, among: Sequence[str] | pd.Series) -> np.ndarray:
     """Where each of `values` stands in `among` (the first time, if it stands there twice).
 
@@ -42,7 +53,6 @@ def positions(values: Sequence[str] | pd.Series, among: Sequence[str] | pd.Serie
     return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
 
 
-def _arrow(values: Sequence[str] | pd.Series) -> pa.Array:
+def _arrow(values: Sequence[str] | pd.Series) -> pa.Array | pa.ChunkedArray:
     # 64-bit offsets: a column of a large table can hold more than 2 GB of text.
-    array = pa.array(values, type=pa.large_string())
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return pa.array(values, type=pa.large_string())

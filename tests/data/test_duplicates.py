@@ -54,6 +54,20 @@ def test_pairs_that_look_alike_across_splits_the_most_alike_first():
     ]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_what_crosses_is_what_a_loop_over_groups_finds(seed):
+    rng = np.random.default_rng(seed)
+    ids = [f"{number:02d}" for number in range(60)]
+    content = dict(zip(ids, rng.choice(list("pqrstuvwxyz"), 60).tolist(), strict=True))
+    # Another order than the manifest's, and not all of its images.
+    split = {i: rng.choice(["train", "train", "train", "test"]) for i in rng.permutation(ids)[:25]}
+    crossing = same_bytes_across(manifest(ids, sha256=list(content.values())), splits(**split))
+    found = {one: {split[i] for i in split if content[i] == one} for one in content.values()}
+    expected = [(content[i], i, split[i], "") for i in split if len(found[content[i]]) > 1]
+    assert rows(crossing) == sorted(expected)
+    assert expected
+
+
 def test_nothing_crosses():
     lone = manifest(["a", "b"], sha256=["1", "2"])
     assert same_bytes_across(lone, splits(a="train", b="test")).empty

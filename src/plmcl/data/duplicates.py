@@ -1,10 +1,12 @@
 """The same picture in two splits: what is trained on must not be what is measured on."""
 
+import numpy as np
 import pandas as pd
 
 from plmcl.data.listing import first_five
 from plmcl.data.manifest import Manifest
 from plmcl.errors import PlmclError
+from plmcl.ordering import positions
 
 
 def same_bytes_across(manifest: Manifest, splits: pd.DataFrame) -> pd.DataFrame:
@@ -20,11 +22,18 @@ def same_bytes_across(manifest: Manifest, splits: pd.DataFrame) -> pd.DataFrame:
         Columns `sha256`, `image_id`, `split` and `official` (the source's own split, "" = none);
         sorted.
     """
-    images = manifest.usable[["sha256", "image_id", "split"]]
-    images = images.rename(columns={"split": "official"}).merge(splits, on="image_id")
-    crossing = images.groupby("sha256")["split"].transform("nunique") > 1
+    content = manifest.images["sha256"]
+    group = positions(content, content)
+    place = positions(manifest.images["image_id"], splits["image_id"])
+    split = positions(splits["split"], ["train", "val", "test"])[place]
+    in_groups = np.unique((3 * group + split)[place >= 0]) // 3
+    groups, num_splits = np.unique(in_groups, return_counts=True)
+    crossing = (place >= 0) & np.isin(group, groups[num_splits > 1])
+    found: pd.DataFrame = manifest.images.loc[crossing, ["sha256", "image_id", "split"]]
+    found = found.rename(columns={"split": "official"})
+    found = found.assign(split=splits["split"].iloc[place[crossing]].array)
     columns = ["sha256", "image_id", "split", "official"]
-    return images.loc[crossing, columns].sort_values(columns, ignore_index=True)
+    return found[columns].sort_values(columns, ignore_index=True)
 
 
 def refuse_if_drawn_apart(crossing: pd.DataFrame) -> None:

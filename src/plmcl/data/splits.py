@@ -10,12 +10,14 @@ from plmcl.data.manifest import Manifest
 from plmcl.data.rare_labels import exchange_for_rare_labels
 from plmcl.data.statuses import USABLE
 from plmcl.errors import PlmclError
-from plmcl.ordering import positions, rank_keys
+from plmcl.ordering import positions, rank_keys, texts_at
 
 logger = logging.getLogger(__name__)
 
 Draw = Literal["hash", "cole"]
 COLE_SEED = 1200  # of the reference code, for the split and for the labels
+# What a draw looks at, beside the bytes; tables of millions of images are not copied whole.
+COLUMNS = ["image_id", "split", "status", "published", "delivery"]
 
 
 def make_splits(
@@ -48,7 +50,9 @@ def make_splits(
     Raises:
         PlmclError: A split would be empty, or `cole` finds no published list.
     """
-    images = manifest.images.sort_values("image_id", ignore_index=True)
+    content = manifest.images["sha256"]
+    images = manifest.images[COLUMNS].assign(content=positions(content, content))
+    images = images.sort_values("image_id", ignore_index=True)
     images = images[images["status"].isin(USABLE)] if draw == "hash" else images
     base = images[images["delivery"] == 0]
     split = base["split"].replace("", "train").to_numpy(dtype=object)
@@ -89,14 +93,14 @@ def _draw(
     if protocol == "holdout" and "val" not in official:
         _hold_out("val", round(val * np.count_nonzero(split == "train")), split, groups, seed)
     movable = np.where(np.isin(split, list(official - {"train"})), "", split)
-    positives = manifest.labels[manifest.labels["value"] == 1]
-    rows = positions(positives["image_id"], base["image_id"])
-    columns = positions(positives["label"], manifest.label_names)
+    rows = positions(manifest.labels["image_id"], base["image_id"])
+    columns = positions(manifest.labels["label"], manifest.label_names)
+    positive = (manifest.labels["value"] == 1).to_numpy() & (rows >= 0)
     exchanges = exchange_for_rare_labels(
         movable,
         groups.first,
-        rows[rows >= 0],
-        columns[rows >= 0],
+        rows[positive],
+        columns[positive],
         len(manifest.label_names),
         lambda images, purpose: groups.in_turn(images, purpose, seed),
     )
@@ -113,13 +117,15 @@ class _Groups:
     """
 
     def __init__(self, base: pd.DataFrame) -> None:
-        content = (base["sha256"] + base["split"]).tolist()
-        self._image_ids = base["image_id"].to_numpy(dtype=object)
-        self.first = positions(content, content)
+        official = positions(base["split"], ["", "train", "val", "test"])
+        content = 4 * base["content"].to_numpy() + official
+        _, first, group = np.unique(content, return_index=True, return_inverse=True)
+        self._image_ids = base["image_id"]
+        self.first = first[group]
 
     def in_turn(self, rows: np.ndarray, purpose: str, seed: int) -> np.ndarray:
         """These images in the order of the keys of their groups' first images."""
-        keys = rank_keys(seed, purpose, self._image_ids[self.first[rows]])
+        keys = rank_keys(seed, purpose, texts_at(self._image_ids, self.first[rows]))
         ordered: np.ndarray = rows[np.argsort(keys, kind="stable")]
         return ordered
 

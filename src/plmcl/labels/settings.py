@@ -5,7 +5,7 @@ and more, and an image that arrives later changes none of them.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -16,7 +16,7 @@ from plmcl.data.manifest import Manifest
 from plmcl.data.splits import COLE_SEED, Draw
 from plmcl.errors import PlmclError
 from plmcl.labels.matrix import to_matrix
-from plmcl.ordering import positions, rank_keys
+from plmcl.ordering import BLOCK, positions, rank_keys, texts_at
 
 Kind = Literal["ffl", "fpl", "fspl", "sfl", "sspl", "given"]
 
@@ -65,7 +65,9 @@ class Setting:
         return round(share * num_images / 100)
 
 
-def make_draws(truth: Manifest, train_ids: Iterable[str], *, seed: int, draw: Draw) -> pd.DataFrame:
+def make_draws(
+    truth: Manifest, train_ids: Sequence[str] | pd.Series, *, seed: int, draw: Draw
+) -> pd.DataFrame:
     """Draw the one positive that each image may show, and the turn in which it is labeled.
 
     One table serves all settings: `sspl` labels the images with draw_rank < round(p*N). An image
@@ -81,26 +83,27 @@ def make_draws(truth: Manifest, train_ids: Iterable[str], *, seed: int, draw: Dr
     Returns:
         `schemas.Draws`, sorted by image_id.
     """
-    image_ids = sorted(train_ids)
+    image_ids = pd.Series(train_ids, dtype="str").sort_values(ignore_index=True)
+    every = np.arange(len(image_ids))
+    turn = np.empty_like(every)
+    turn[np.argsort(rank_keys(seed, "turn", texts_at(image_ids, every)), kind="stable")] = every
     drawn = _draw_as_cole(truth) if draw == "cole" else _draw_by_hash(truth, image_ids, seed)
-    turn = np.empty(len(image_ids), dtype=np.int64)
-    turn[np.argsort(rank_keys(seed, "turn", image_ids), kind="stable")] = np.arange(len(turn))
-    table = {"image_id": image_ids, "label": [drawn.get(image_id, "") for image_id in image_ids]}
-    return pd.DataFrame(table, dtype="str").assign(draw_rank=turn)
+    label = drawn.reindex(image_ids, fill_value="").array
+    return pd.DataFrame({"image_id": image_ids, "label": label, "draw_rank": turn})
 
 
-def _draw_by_hash(truth: Manifest, image_ids: list[str], seed: int) -> dict[str, str]:
-    positives = truth.labels[truth.labels["value"] == 1]
-    rows = positions(positives["image_id"], image_ids)
-    positives, rows = positives[rows >= 0], rows[rows >= 0]
-    keys = rank_keys(seed, "positive", _entry_keys(positives))
+def _draw_by_hash(truth: Manifest, image_ids: pd.Series, seed: int) -> pd.Series:
+    rows = positions(truth.labels["image_id"], image_ids)
+    positive = (truth.labels["value"] == 1).to_numpy() & (rows >= 0)
+    keys = rank_keys(seed, "positive", _entry_keys(truth.labels, positive))
+    rows = rows[positive]
     order = np.lexsort((keys, rows))
     rows, first = np.unique(rows[order], return_index=True)
-    labels = positives["label"].iloc[order[first]]
-    return {image_ids[row]: label for row, label in zip(rows, labels, strict=True)}
+    labels = truth.labels["label"].iloc[np.flatnonzero(positive)[order[first]]]
+    return labels.set_axis(image_ids.iloc[rows])
 
 
-def _draw_as_cole(truth: Manifest) -> dict[str, str]:
+def _draw_as_cole(truth: Manifest) -> pd.Series:
     """One positive of each image of the published training list, validation included.
 
     Source: generate_observed_labels.py of the reference code. Its generator goes through the list
@@ -120,7 +123,7 @@ def _draw_as_cole(truth: Manifest) -> dict[str, str]:
         generator.shuffle(absent)
         if len(present):
             drawn[image_id] = truth.label_names[present[0]]
-    return drawn
+    return pd.Series(drawn, dtype="str")
 
 
 def observe(
@@ -155,7 +158,8 @@ def observe(
         if setting.kind == "fpl":
             # key / 2^64 < p, exactly: the largest key that is below p * 2^64.
             largest = np.uint64(-(-setting.percent * 2**64 // 100) - 1)
-            keep = rank_keys(seed, "fpl", _entry_keys(observed)) <= largest
+            every = np.ones(len(observed), dtype=np.bool_)
+            keep = rank_keys(seed, "fpl", _entry_keys(observed, every)) <= largest
             observed = observed[keep].reset_index(drop=True)
     if observed.empty:
         raise PlmclError(
@@ -212,12 +216,12 @@ def _known_entries(truth: Manifest, image_ids: pd.Series) -> pd.DataFrame:
     return known if in_closed.all() else _sorted(pd.concat([known, listed[~in_closed]]))
 
 
-def _entry_keys(entries: pd.DataFrame) -> Iterator[str]:
-    # In blocks: row by row is ten times slower, and all at once is gigabytes of Python texts.
-    for start in range(0, len(entries), 1 << 16):
-        block = entries[["image_id", "label"]][start : start + (1 << 16)]
-        image_ids, labels = block.to_numpy(dtype=object).T
-        yield from (f"{i}|{label}" for i, label in zip(image_ids, labels, strict=True))
+def _entry_keys(entries: pd.DataFrame, chosen: np.ndarray) -> Iterator[str]:
+    # In blocks, as `texts_at`.
+    for start in range(0, len(entries), BLOCK):
+        block = entries[["image_id", "label"]][start : start + BLOCK]
+        block = block[chosen[start : start + BLOCK]]
+        yield from (block["image_id"] + "|" + block["label"]).to_numpy(dtype=object)
 
 
 def _sorted(entries: pd.DataFrame) -> pd.DataFrame:

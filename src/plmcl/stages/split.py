@@ -31,13 +31,9 @@ def run(paths: Paths, params: Params, settings: Iterable[str]) -> None:
     crossing = same_bytes_across(manifest, splits)
     if params.split.draw == "hash":  # the reference code's draw knows nothing of bytes
         refuse_if_drawn_apart(crossing)
-    images = manifest.usable
-    base = set(images.loc[images["delivery"] == 0, "image_id"])
-    train_ids = [
-        image_id
-        for image_id in splits.loc[splits["split"] == "train", "image_id"]
-        if image_id in base
-    ]
+    base = manifest.images.loc[manifest.images["delivery"] == 0, "image_id"]
+    train_ids = splits.loc[splits["split"] == "train", "image_id"]
+    train_ids = train_ids[positions(train_ids, base) >= 0]
     draws = make_draws(manifest, train_ids, seed=params.seed, draw=params.split.draw)
     schemas.write_table(splits, paths.splits / "splits.parquet")
     schemas.write_table(draws, paths.splits / "draws.parquet")
