@@ -45,7 +45,9 @@ class MappedStore:
         self.folder = folder
         self.generation = max(int(path.name) for path in folder.glob("[0-9]*"))
         here = folder / str(self.generation)
-        self.now = {name: np.load(here / f"{name}.npy", mmap_mode="r") for name in NAMES}
+        self.now = {
+            name: np.load(here / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in NAMES
+        }
         self.rows = len(self.now[NAMES[0]])
         self.next: dict[str, Any] = {}
         self.visited = np.zeros(0, dtype=np.bool_)

@@ -13,13 +13,11 @@ import itertools
 import json
 import os
 import resource
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,6 +30,7 @@ import numpy as np
 import torch
 import typer
 from mlflow import MlflowClient
+from retraining_rounds import free_port, wait_until_ok
 
 from plmcl.data.images import Recipe, load
 from plmcl.data.listing import list_images
@@ -44,7 +43,6 @@ from plmcl.session import CPU, open_session
 CLIENTS = (1, 8, 32)
 FEW_CLIENTS = 4
 BIN = Path(sys.executable).parent
-MLFLOW_SECONDS = 120
 
 Figures = dict[str, float]
 Loop = Callable[[list[Path]], None]
@@ -105,7 +103,7 @@ def predict(model: Path, files: list[Path], batch: int) -> None:
 @contextmanager
 def mlflow_server(model: Path) -> Iterator[tuple[http_load.Processes, int]]:
     """`mlflow models serve` of a registered version: its processes and its port."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as taken:
+    with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
         mlflow.set_tracking_uri(uri)
         save_package(model, Path(folder) / "package")
@@ -113,9 +111,7 @@ def mlflow_server(model: Path) -> Iterator[tuple[http_load.Processes, int]]:
         client.create_registered_model("plmcl")
         version = client.create_model_version("plmcl", f"{folder}/package").version
         client.set_registered_model_alias("plmcl", "champion", version)
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        taken.close()
+        port = free_port()
         process = subprocess.Popen(
             [
                 *(BIN / "mlflow", "models", "serve", "-m", "models:/plmcl@champion"),
@@ -129,14 +125,7 @@ def mlflow_server(model: Path) -> Iterator[tuple[http_load.Processes, int]]:
         )
         processes = http_load.Processes(process.pid)
         try:
-            until = time.monotonic() + MLFLOW_SECONDS
-            while True:
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=5).close()
-                    break
-                except OSError:
-                    assert time.monotonic() < until, "mlflow models serve does not start"
-                    time.sleep(0.3)
+            wait_until_ok(f"http://127.0.0.1:{port}/ping", process)
             yield processes, port
         finally:
             for pid in reversed(processes.pids()):

@@ -24,7 +24,11 @@ def page(tmp_path_factory):
     for name in ("config", "plots.html"):
         shutil.copy(ROOT / ".dvc" / name, project / ".dvc")
     # The environment that runs this test, and not one made for the occasion.
-    environments = ["--old-file=.venv/.installed", f"BIN={Path(sys.executable).parent}"]
+    environments = [
+        "VENV=.venv",
+        "--old-file=.venv/.installed",
+        f"BIN={Path(sys.executable).parent}",
+    ]
     subprocess.run(
         ["make", "--file", ROOT / "Makefile", "--silent", *environments, "plots"],
         cwd=project, env=environment(), check=True, timeout=120,

@@ -1,5 +1,6 @@
 """Questions about images as Label Studio takes them: its configuration and its tasks."""
 
+import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
-from xml.sax.saxutils import quoteattr
 
 from plmcl.errors import PlmclError
 
@@ -79,10 +79,10 @@ def configuration(ask: Ask, label_names: Sequence[str], not_sure: str) -> str:
     header = "Name one label that this photo shows." if ask == "name" else "$question"
     lines = [
         "<View>",
-        f"  <Header value={quoteattr(header)}/>",
+        f"  <Header value={_attribute(header)}/>",
         f'  <Image name="{TO_NAME}" value="$image"/>',
         f'  <Choices name="{FROM_NAME}" toName="{TO_NAME}" choice="single-radio" required="true">',
-        *(f"    <Choice value={quoteattr(choice)}/>" for choice in choices),
+        *(f"    <Choice value={_attribute(choice)}/>" for choice in choices),
         "  </Choices>",
         "</View>",
     ]
@@ -135,3 +135,11 @@ def write_tasks(made: list[dict[str, Any]], path: Path) -> None:
     """Write tasks as JSON, one a line, so that they can be compared and cut."""
     lines = ",\n".join(json.dumps(task, ensure_ascii=False) for task in made)
     path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def _attribute(text: str) -> str:
+    """A text as the value of an XML attribute; readers make blanks of bare tabs and line ends."""
+    quoted = html.escape(text)
+    for character in "\t\n\r":
+        quoted = quoted.replace(character, f"&#{ord(character)};")
+    return f'"{quoted}"'
