@@ -325,6 +325,7 @@ def test_a_promotion_killed_after_any_step_leaves_one_champion(root, monkeypatch
 
 @pytest.mark.slow
 def test_a_roll_back_killed_after_any_step_leaves_one_champion(root, monkeypatch):
+    promote_next(root)
     for steps in itertools.count(1):
         before, now = Production(root).champion.version, promote_next(root)
         with monkeypatch.context() as patched:
