@@ -92,11 +92,6 @@ def write_audit(result: Audit, out: Path, *, url: str | None, not_sure: str) -> 
         url: Of `label_studio.addresses`.
         not_sure: Text of that choice.
     """
-    names = result.trained.manifest.label_names
-    label_studio.check_not_sure(not_sure, names)
-    config = label_studio.configuration("check", names, not_sure)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "config.xml").write_text(config, encoding="utf-8")
     questions = [
         label_studio.Question(
             image_id=row["image_id"],
@@ -112,13 +107,16 @@ def write_audit(result: Audit, out: Path, *, url: str | None, not_sure: str) -> 
         for row in result.found.to_dict("records")
         if row["rank"] <= PER_LABEL
     ]
-    made = label_studio.tasks(
+    label_studio.write_project(
         questions,
-        before=label_studio.addresses(result.trained.paths.images, url),
+        out,
+        ask="check",
+        label_names=result.trained.manifest.label_names,
+        images=result.trained.paths.images,
+        url=url,
         not_sure=not_sure,
         model=result.trained.name,
     )
-    label_studio.write_tasks(made, out / "tasks.json")
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(TABLE)

@@ -131,10 +131,39 @@ def result(choice: str) -> dict[str, Any]:
     }
 
 
-def write_tasks(made: list[dict[str, Any]], path: Path) -> None:
-    """Write tasks as JSON, one a line, so that they can be compared and cut."""
+def write_project(
+    questions: Iterable[Question],
+    out: Path,
+    *,
+    ask: Ask,
+    label_names: Sequence[str],
+    images: Path,
+    url: str | None,
+    not_sure: str,
+    model: str,
+) -> None:
+    """Write config.xml, and tasks.json with one task a line, so that they can be compared and cut.
+
+    Args:
+        questions: All of this kind, in the order in which they are to be asked.
+        out: Folder, made here.
+        ask: As `Question.ask`.
+        label_names: Of the data set.
+        images: As `addresses`.
+        url: As `addresses`.
+        not_sure: Text of that choice.
+        model: As `tasks`.
+
+    Raises:
+        PlmclError: As `check_not_sure` and `configuration`; nothing is written then.
+    """
+    check_not_sure(not_sure, label_names)
+    config = configuration(ask, label_names, not_sure)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "config.xml").write_text(config, encoding="utf-8")
+    made = tasks(questions, before=addresses(images, url), not_sure=not_sure, model=model)
     lines = ",\n".join(json.dumps(task, ensure_ascii=False) for task in made)
-    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    (out / "tasks.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 def _attribute(text: str) -> str:

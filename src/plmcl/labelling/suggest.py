@@ -107,22 +107,20 @@ def write_suggestion(found: Suggestion, out: Path, *, url: str | None, not_sure:
         url: Of `label_studio.addresses`.
         not_sure: Text of that choice.
     """
-    names = found.trained.manifest.label_names
-    label_studio.check_not_sure(not_sure, names)
-    config = label_studio.configuration("name", names, not_sure)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "config.xml").write_text(config, encoding="utf-8")
     questions = [
         label_studio.Question(row["image_id"], row["path"], "name")
         for row in found.images.to_dict("records")
     ]
-    made = label_studio.tasks(
+    label_studio.write_project(
         questions,
-        before=label_studio.addresses(found.trained.paths.images, url),
+        out,
+        ask="name",
+        label_names=found.trained.manifest.label_names,
+        images=found.trained.paths.images,
+        url=url,
         not_sure=not_sure,
         model=found.trained.name,
     )
-    label_studio.write_tasks(made, out / "tasks.json")
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(found.images.columns)

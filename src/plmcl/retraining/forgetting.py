@@ -20,9 +20,9 @@ import pyarrow.parquet
 
 from plmcl.data.deliveries import read_deliveries
 from plmcl.data.statuses import FORGOTTEN
+from plmcl.durable import sync
 from plmcl.errors import PlmclError
 from plmcl.params import load_params
-from plmcl.retraining.durable import sync
 from plmcl.retraining.housekeeping import keep_features
 from plmcl.retraining.production import Production
 from plmcl.retraining.versions import sha256_of

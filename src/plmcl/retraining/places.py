@@ -18,8 +18,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from plmcl.data.decoding import MAX_BYTES
 from plmcl.data.listing import SUFFIXES, PassedOver, is_utf8, list_files
+from plmcl.durable import sync
 from plmcl.errors import PlmclError
-from plmcl.retraining.durable import sync
 from plmcl.retraining.tags import TAG_FILE
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")

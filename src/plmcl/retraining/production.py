@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from plmcl.durable import copy, sync
 from plmcl.errors import PlmclError
 from plmcl.retraining import registry
-from plmcl.retraining.durable import copy, sync
 from plmcl.retraining.git import checked_out_in, git, refs
 from plmcl.retraining.versions import ProductionRecord as ProductionRecord
 from plmcl.retraining.versions import Version as Version

@@ -1,35 +1,19 @@
-"""Files that are there whole, or not at all, also after the power went."""
+"""Records as JSON files that are there whole, or not at all, also after the power went."""
 
 import json
-import os
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from plmcl.durable import sync
 from plmcl.errors import PlmclError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or a folder's names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def copy(source: Path, target: Path) -> None:
-    """Copy a file's bytes, and wait until they are on the disk; `target` may be left half-made."""
-    shutil.copyfile(source, target)
-    sync(target)
 
 
 def write_record(record: "DataclassInstance", path: Path) -> None:

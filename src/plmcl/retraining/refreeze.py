@@ -12,12 +12,12 @@ import pandas as pd
 from plmcl import schemas
 from plmcl.data.manifest import Manifest
 from plmcl.data.rows import Rows, truth_rows
+from plmcl.durable import copy, sync
 from plmcl.errors import PlmclError
 from plmcl.evaluation import evaluate
 from plmcl.inference import Tagger, tag_files
 from plmcl.params import load_params
 from plmcl.progress import show_progress
-from plmcl.retraining.durable import copy, sync
 from plmcl.retraining.production import Production, Version
 from plmcl.retraining.scored import Cells, Scored, truth_table
 from plmcl.stages.paths import Paths

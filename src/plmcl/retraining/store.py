@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from plmcl.data.statuses import USABLE
+from plmcl.durable import copy, sync
 from plmcl.errors import PlmclError
-from plmcl.retraining.durable import copy, sync
 from plmcl.retraining.tags import TAG_FILE
 from plmcl.schemas import Delivery, read_table, write_table
 from plmcl.violations import Violations

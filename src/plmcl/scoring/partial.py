@@ -16,6 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from plmcl.durable import sync
 from plmcl.errors import PlmclError
 from plmcl.scoring.formats import WRITERS, Format, Record, json_line
 from plmcl.scoring.inputs import Listed
@@ -80,9 +81,9 @@ class Partial:
         text = json.dumps({**identity, "listed": asdict(listed)}, indent=2)
         unfinished.write_text(f"{text}\n", encoding="ascii")
         for path in (self.inputs, unfinished):
-            _sync(path)
+            sync(path)
         unfinished.replace(self._folder / RUN)
-        _sync(self._folder)
+        sync(self._folder)
 
     def answered(self, batch_size: int) -> Answered:
         """Cut off what is not whole, and count the rest.
@@ -126,9 +127,9 @@ class Partial:
             with whole.open("rb") as lines, (self._folder / FINISHED).open("wb") as file:
                 WRITERS[output]((json.loads(line) for line in lines), file)
             whole = self._folder / FINISHED
-        _sync(whole)
+        sync(whole)
         whole.replace(out)
-        _sync(out.absolute().parent)
+        sync(out.absolute().parent)
         for name in (RUN, ANSWERS, FINISHED, INPUTS, LOCK):
             with suppress(FileNotFoundError):
                 (self._folder / name).unlink()
@@ -157,11 +158,3 @@ def open_partial(out: Path) -> Iterator[Partial]:
         yield Partial(folder)
     finally:
         lock.release()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
