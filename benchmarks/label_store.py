@@ -1,12 +1,12 @@
-"""Label state larger than memory: what an epoch of a memory-mapped store costs, beside the disk.
+"""Label state larger than memory: what an epoch of the mapped store costs, beside the disk.
 
     python benchmarks/label_store.py --rows 10000000 --folder /tmp/store --out FILE.json
 
-A study, not the project's store: `plmcl.labels.store.LabelStore` keeps its rows in memory. Here an
-epoch reads the files of one generation and writes those of the next, in an order of shuffled
-blocks, then shuffled rows within a window of blocks. It checks that both stores give the same
-numbers, and that a crash in an epoch leaves the generation before it as it was. Files are dropped
-from the page cache before each measurement, and synced within it.
+An epoch of `plmcl.labels.mapped.MappedStore` reads the files of one generation and writes those of
+the next, in the order of `EpochOrder` for such a store. First it is checked that it gives the
+numbers of `LabelStore`. Files are dropped from the page cache before each measurement; syncing, and
+reading back for their sha256, is within it. Anonymous memory is that of the whole process: the ids
+of the images are in it, and the order.
 """
 
 import argparse
@@ -19,125 +19,57 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from plmcl.labels.store import LabelStore
-from plmcl.ordering import rank_keys
+from plmcl.data.loading import BLOCK, WINDOW, EpochOrder
+from plmcl.labels.mapped import Column, MappedStore
+from plmcl.labels.store import LabelStore, State
 
 LABELS = 80
 BATCH = 256
-BLOCK = 4096  # rows that lie together and are visited together
-WINDOW = 64  # blocks whose rows are shuffled among each other
 NAMES = ("latent", "velocity")
-Rows = npt.NDArray[np.int64]
-State = dict[str, npt.NDArray[np.floating[Any]]]
 
 
-class MappedStore:
-    """Rows of state in files: an epoch reads generation g and writes g + 1.
+def make_store(folder: Path, rows: int, dtype: torch.dtype) -> MappedStore:
+    """A store whose generation 0 is all zero."""
 
-    Args:
-        folder: Where generations are; the newest complete one is read.
-    """
+    def zeros() -> Iterator[State]:
+        for start in range(0, rows, BLOCK):
+            length = min(BLOCK, rows - start)
+            yield {name: torch.zeros(length, LABELS) for name in NAMES}
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.generation = max(int(path.name) for path in folder.glob("[0-9]*"))
-        here = folder / str(self.generation)
-        self.now = {
-            name: np.load(here / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in NAMES
-        }
-        self.rows = len(self.now[NAMES[0]])
-        self.next: dict[str, Any] = {}
-        self.visited = np.zeros(0, dtype=np.bool_)
-
-    @classmethod
-    def create(cls, folder: Path, rows: int, dtype: type = np.float32) -> "MappedStore":
-        """Generation 0, all zero."""
-        (folder / "0").mkdir(parents=True)
-        for values in _empty(folder / "0", rows, np.dtype(dtype)).values():
-            for start in range(0, rows, BLOCK):
-                values[start : start + BLOCK] = 0
-            values.flush()
-        return cls(folder)
-
-    def begin(self, rows: int | None = None) -> None:
-        """Begin the next generation, with `rows` rows if images have arrived."""
-        rows = rows or self.rows
-        writing = self.folder / "writing"
-        shutil.rmtree(writing, ignore_errors=True)
-        writing.mkdir()
-        self.next = _empty(writing, rows, self.now[NAMES[0]].dtype)
-        self.visited = np.zeros(rows, dtype=np.bool_)
-
-    def read(self, rows: Rows) -> State:
-        """Copies of rows of this generation; zeros for those of images that have arrived."""
-        here = rows < self.rows
-        if here.all():
-            return {name: values[rows].astype(np.float32) for name, values in self.now.items()}
-        found = {name: np.zeros((len(rows), LABELS), np.float32) for name in NAMES}
-        for name, values in self.now.items():
-            found[name][here] = values[rows[here]]
-        return found
-
-    def write(self, rows: Rows, state: State) -> None:
-        """Rows of the next generation."""
-        for name, values in self.next.items():
-            values[rows] = state[name]
-        self.visited[rows] = True
-
-    def commit(self) -> "MappedStore":
-        """Make the next generation the newest, and remove the one before it."""
-        assert self.visited.all(), f"{(~self.visited).sum()} rows were not visited"
-        for name, values in self.next.items():
-            values.flush()
-            _sync(self.folder / "writing" / f"{name}.npy")
-        (self.folder / "writing").rename(self.folder / str(self.generation + 1))
-        _sync(self.folder)
-        shutil.rmtree(self.folder / str(self.generation))
-        return MappedStore(self.folder)
+    store = MappedStore(
+        [f"{row:08d}.jpg" for row in range(rows)],
+        {name: Column(LABELS, dtype) for name in NAMES},
+        zeros,
+    )
+    store.open(folder)
+    return store
 
 
-def _empty(folder: Path, rows: int, dtype: np.dtype[Any]) -> dict[str, Any]:
-    return {
-        name: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, (rows, LABELS))
-        for name in NAMES
-    }
+def in_order(store: LabelStore, epoch: int) -> Iterator[Tensor]:
+    """The batches of an epoch, each row once."""
+    order = EpochOrder(store.image_ids, seed=0, batch_size=BATCH, in_blocks=True)
+    order.epoch = epoch
+    return map(torch.from_numpy, order)
 
 
-def in_windows(rows: int, epoch: int) -> Iterator[Rows]:
-    """Batches of an epoch, each row once: blocks are shuffled, then the rows of a window."""
-    blocks = rank_keys(epoch, "block", map(str, range(-(-rows // BLOCK)))).argsort()
-    left = np.zeros(0, dtype=np.int64)
-    for start in range(0, len(blocks), WINDOW):
-        firsts = np.sort(blocks[start : start + WINDOW])[:, None] * BLOCK
-        window = (firsts + np.arange(BLOCK)).ravel()
-        window = window[window < rows]
-        np.random.default_rng([epoch, start]).shuffle(window)
-        window = np.concatenate([left, window])
-        full = len(window) // BATCH * BATCH
-        yield from window[:full].reshape(-1, BATCH)
-        left = window[full:]
-    if len(left):
-        yield left
-
-
-def scattered(rows: int, batches: int) -> Iterator[Rows]:
+def scattered(rows: int, batches: int) -> Iterator[Tensor]:
     """Batches of rows from anywhere."""
     rng = np.random.default_rng(0)
     for _ in range(batches):
-        yield rng.integers(0, rows, BATCH)
+        yield torch.from_numpy(rng.integers(0, rows, BATCH))
 
 
-def updated(state: State, rows: Rows) -> State:
+def updated(state: State, rows: Tensor) -> State:
     """Some state that depends on the old one and on the row."""
-    target = (rows % 97 / np.float32(97)).astype(np.float32)[:, None]
-    velocity = np.float32(0.9) * state["velocity"] + (target - state["latent"])
-    return {"latent": state["latent"] + np.float32(0.1) * velocity, "velocity": velocity}
+    target = (rows % 97 / 97)[:, None]
+    velocity = 0.9 * state["velocity"] + (target - state["latent"])
+    return {"latent": state["latent"] + 0.1 * velocity, "velocity": velocity}
 
 
-def epoch_of(store: MappedStore, batches: Iterator[Rows]) -> tuple[int, float]:
+def visit(store: LabelStore, batches: Iterator[Tensor]) -> tuple[int, float]:
     """Read, update and write these rows; how many, and the peak of anonymous memory in GiB."""
     done, peak = 0, 0.0
     for number, rows in enumerate(batches):
@@ -148,56 +80,49 @@ def epoch_of(store: MappedStore, batches: Iterator[Rows]) -> tuple[int, float]:
     return done, max(peak, _anonymous_gib())
 
 
+def run_epoch(store: LabelStore, epoch: int) -> tuple[int, float]:
+    """Epoch number `epoch`, from 1; what `visit` says."""
+    store.begin_epoch(epoch)
+    found = visit(store, in_order(store, epoch - 1))
+    store.end_epoch(lambda state: state)
+    return found
+
+
 def check_numbers(folder: Path) -> None:
-    """Two epochs give what `LabelStore` gives; a crash and an arrival change no earlier row."""
+    """Two epochs give what `LabelStore` gives."""
     rows = 3 * BLOCK * WINDOW // 2 + 17
-    memory = LabelStore(
-        [str(row) for row in range(rows)], {name: torch.zeros(rows, LABELS) for name in NAMES}
-    )
-    store = MappedStore.create(folder / "check", rows)
-    for epoch in (0, 1):
-        store.begin()
-        for batch in in_windows(rows, epoch):
-            store.write(batch, updated(store.read(batch), batch))
-            at = torch.from_numpy(batch)
-            state = {name: values.numpy() for name, values in memory.read(at).items()}
-            new = updated(state, batch)
-            memory.write(at, {name: torch.from_numpy(values) for name, values in new.items()})
-        store = store.commit()
-    store.begin()
-    first = next(in_windows(rows, 2))
-    store.write(first, updated(store.read(first), first))
-    store = MappedStore(folder / "check")  # as after a crash
+    mapped = make_store(folder / "check", rows, torch.float32)
+    memory = LabelStore(mapped.image_ids, {name: torch.zeros(rows, LABELS) for name in NAMES})
+    for epoch in (1, 2):
+        for store in (mapped, memory):
+            run_epoch(store, epoch)
     for name in NAMES:
-        assert np.array_equal(store.now[name], memory.state[name].numpy()), name
-    store.begin(rows + 5)
-    for batch in in_windows(rows + 5, 3):
-        store.write(batch, store.read(batch))
-    store = store.commit()
-    for name in NAMES:
-        assert np.array_equal(store.now[name][:rows], memory.state[name].numpy()), name
-        assert not store.now[name][rows:].any(), name
+        assert torch.equal(mapped.state[name], memory.state[name]), name
     shutil.rmtree(folder / "check")
 
 
-def measure(folder: Path, rows: int, dtype: type) -> dict[str, Any]:
+def measure(folder: Path, rows: int, dtype: torch.dtype) -> dict[str, Any]:
     """One epoch over `rows` rows, some scattered rows, and the disk's own speed."""
-    folder = folder / f"{rows}-{np.dtype(dtype)}"
+    name = str(dtype).removeprefix("torch.")
+    folder = folder / f"{rows}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
-    size = rows * LABELS * np.dtype(dtype).itemsize * len(NAMES)
+    size = rows * LABELS * dtype.itemsize * len(NAMES)
     if shutil.disk_usage(folder.parent).free < 3 * size:
         raise SystemExit(f"{folder}: {3 * size / 1e9:.0f} GB of disk are needed")
-    MappedStore.create(folder, rows, dtype)
+    store = make_store(folder, rows, dtype)
+    store.snapshot()  # makes generation 0
     _drop(folder)
-    seconds, cpu, (_, peak) = _timed(lambda: _epoch_and_commit(folder, rows))
+    seconds, cpu, (_, peak) = _timed(lambda: run_epoch(store, 1))
+    shutil.rmtree(folder / "00000")
+    store.begin_epoch(2)
     _drop(folder)
-    slow, _, touched = _timed(lambda: _some_scattered(folder, rows))
+    slow, _, (touched, _) = _timed(lambda: visit(store, scattered(rows, 200)))
     shutil.rmtree(folder)
     write, read = _disk_speed(folder.parent, size)
     sequential = size / read + size / write
     result = {
         "rows": rows,
-        "dtype": str(np.dtype(dtype)),
+        "dtype": name,
         "GB a generation": round(size / 1e9, 2),
         "seconds of an epoch": round(seconds, 1),
         "processor seconds": round(cpu, 1),
@@ -210,20 +135,6 @@ def measure(folder: Path, rows: int, dtype: type) -> dict[str, Any]:
     }
     print(result, flush=True)
     return result
-
-
-def _epoch_and_commit(folder: Path, rows: int) -> tuple[int, float]:
-    store = MappedStore(folder)
-    store.begin()
-    found = epoch_of(store, in_windows(rows, 0))
-    store.commit()
-    return found
-
-
-def _some_scattered(folder: Path, rows: int) -> int:
-    store = MappedStore(folder)
-    store.begin()
-    return epoch_of(store, scattered(rows, 200))[0]
 
 
 def _disk_speed(folder: Path, size: int) -> tuple[float, float]:
@@ -256,12 +167,6 @@ def _timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
     return time.perf_counter() - wall, time.process_time() - cpu, result
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
-
-
 def _drop(path: Path) -> None:
     # Out of the page cache, as if the file were larger than memory.
     for file in [path] if path.is_file() else sorted(path.rglob("*.npy")):
@@ -286,7 +191,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     check_numbers(arguments.folder)
-    dtype = getattr(np, arguments.dtype)
+    dtype = getattr(torch, arguments.dtype)
     sizes = (arguments.rows // 10, arguments.rows)
     results = [measure(arguments.folder, rows, dtype) for rows in sizes]
     for name in ("microseconds a row", "processor microseconds a row"):

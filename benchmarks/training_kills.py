@@ -4,7 +4,8 @@
 
 A small training (scenes, linear_init, PLMCL) runs once undisturbed. Then, each time anew, it is
 killed once, by turns within an epoch's steps, within an evaluation and within a save, and started
-again; its weights, its label state and its history must be those of the first.
+again; its weights, its label state and its history must be those of the first. By turns its label
+state lies in memory, as that of the first does, and in files.
 """
 
 import argparse
@@ -24,27 +25,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import timm  # noqa: F401  (here, and not in each training)
 import torch
 
 from plmcl import training
 from plmcl.checkpoint import Checkpoints
 from plmcl.params import load_params
+from plmcl.stages import download, ingest, split
 from plmcl.stages import train as stage
 from plmcl.stages.paths import Paths
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from project import make_project, run_command
+from project import edit_params, make_project
 
 SETTING, METHOD = "sspl-40", "plmcl"
 RUN = f"{SETTING}-{METHOD}"
-EPOCHS = 3  # of each of the two phases
-CHANGES = {
-    "grid.methods": [METHOD],
-    "train.linear.epochs": EPOCHS,
-    "train.fine_tune.epochs": EPOCHS,
-    "train.fine_tune.ema_decay": 0.9,
-}
 # What a training has begun when it says so; an evaluation lasts until the save begins.
 PLACES = ("steps", "evaluation", "save")
 
@@ -54,9 +50,10 @@ class Training:
 
     Args:
         project: Where it runs.
+        work: What it does; `train` by default.
     """
 
-    def __init__(self, project: Path) -> None:
+    def __init__(self, project: Path, work: Callable[[], None] | None = None) -> None:
         reader, writer = os.pipe()
         sys.stdout.flush()
         self.pid = os.fork()
@@ -65,19 +62,21 @@ class Training:
             os.chdir(project)
             status = 1
             try:
-                train()
-                sys.stdout.flush()
+                (work or train)()
                 status = 0
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else int(end.code is not None)
             except Exception:
                 traceback.print_exc()
             finally:
+                sys.stdout.flush()
                 os._exit(status)
         os.close(writer)
         self.said = os.fdopen(reader)
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        os.kill(self.pid, signal.SIGKILL)
+    def send(self, number: int) -> None:
+        """A signal."""
+        os.kill(self.pid, number)
 
     def wait(self) -> int:
         """Its exit code, negative for a signal."""
@@ -87,6 +86,14 @@ class Training:
 
 def train() -> None:
     """The training in the current folder; says which part of an epoch begins."""
+    say_places()
+    params = load_params(Path("params.yaml"))
+    paths = Paths.of_project(Path.cwd(), params.data.source)
+    stage.run(paths, params, SETTING, METHOD, track=False)
+
+
+def say_places() -> None:
+    """Have each part of an epoch announced as it begins."""
 
     def saying(before: str, function: Callable[..., Any], after: str) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -100,9 +107,6 @@ def train() -> None:
 
     training.train_epoch = saying("steps", training.train_epoch, "evaluation")
     Checkpoints.save = saying("save", Checkpoints.save, "the next epoch")  # type: ignore[method-assign]
-    params = load_params(Path("params.yaml"))
-    paths = Paths.of_project(Path.cwd(), params.data.source)
-    stage.run(paths, params, SETTING, METHOD, track=False)
 
 
 def durations(project: Path) -> dict[tuple[str, int], float]:
@@ -123,17 +127,21 @@ def durations(project: Path) -> dict[tuple[str, int], float]:
     return lasted
 
 
+def wait_for(process: Training, place: str, epoch: int) -> None:
+    """Go on until a place begins for the `epoch`-th time."""
+    begun = 0
+    for line in process.said:
+        begun += line == f"begins {place}\n"
+        if begun == epoch:
+            return
+
+
 def kill(project: Path, place: str, epoch: int, delay: float) -> str:
     """Train, and kill it `delay` seconds after the place begins; where it was by then."""
     process = Training(project)
-    left = epoch
-    for line in process.said:
-        if line == f"begins {place}\n":
-            left -= 1
-            if not left:
-                time.sleep(delay)
-                process.kill()
-                break
+    wait_for(process, place, epoch)
+    time.sleep(delay)
+    process.send(signal.SIGKILL)
     # What it said before it died, but after the place that was waited for.
     later = [line for line in process.said if line.startswith("begins ")]
     if process.wait() != -signal.SIGKILL:
@@ -160,19 +168,37 @@ def results(project: Path) -> dict[str, Any]:
     return found | {path.name: path.read_bytes() for path in files}
 
 
-def measure(folder: Path, number: int, seed: int) -> dict[str, Any]:
-    """All kills, in a project of their own below `folder`."""
-    project = make_project(folder / "project", CHANGES)
-    run_command("dvc", "repro", "split", cwd=project)
+def make_small(folder: Path, epochs: int) -> Path:
+    """A project that is ready to train, so many epochs in each of two phases."""
+    changes = {
+        "grid.methods": [METHOD],
+        "train.linear.epochs": epochs,
+        "train.fine_tune.epochs": epochs,
+        "train.fine_tune.ema_decay": 0.9,
+    }
+    project = make_project(folder, changes)
+    params = load_params(project / "params.yaml")
+    paths = Paths.of_project(project, params.data.source)
+    download.run(paths, params)
+    ingest.run(paths, params)
+    split.run(paths, params, [SETTING])
+    return project
+
+
+def measure(project: Path, number: int, seed: int) -> dict[str, Any]:
+    """An undisturbed training, then the kills."""
     lasted = durations(project)
+    epochs = max(epoch for _, epoch in lasted)
     expected = results(project)
     rng = random.Random(seed)
     kills = []
     for turn in range(number):
         for name in ("models", "reports/runs", ".plmcl/checkpoints"):
             shutil.rmtree(project / name, ignore_errors=True)
-        place = PLACES[turn % len(PLACES)]
-        epoch = rng.randint(1, 2 * EPOCHS)
+        place, in_files = PLACES[turn % len(PLACES)], turn % 2 == 0
+        megabytes = 0 if in_files else 4096
+        edit_params(project / "params.yaml", {"train.state_memory_mb": megabytes})
+        epoch = rng.randint(1, epochs)
         hit = kill(project, place, epoch, rng.random() * lasted[place, epoch])
         unfinished = bool(list(project.glob(".plmcl/checkpoints/*/*/writing")))
         went_on = resume(project)
@@ -181,6 +207,7 @@ def measure(folder: Path, number: int, seed: int) -> dict[str, Any]:
             {
                 "epoch": epoch,
                 "aimed at": place,
+                "label state": "in files" if in_files else "in memory",
                 "hit": hit,
                 "unfinished commit": unfinished,
                 "went on after epoch": went_on,
@@ -191,9 +218,9 @@ def measure(folder: Path, number: int, seed: int) -> dict[str, Any]:
         if not same or went_on < epoch - 1:
             raise RuntimeError(f"kill {turn + 1}: {kills[-1]}")
     return {
-        "epochs": 2 * EPOCHS,
+        "epochs": epochs,
         "seconds of an epoch's places": {
-            place: round(sum(lasted[place, e + 1] for e in range(2 * EPOCHS)) / (2 * EPOCHS), 3)
+            place: round(sum(lasted[place, e + 1] for e in range(epochs)) / epochs, 3)
             for place in PLACES
         },
         "same as the uninterrupted training": sum(kill["same"] for kill in kills),
@@ -209,7 +236,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = measure(Path(folder), arguments.kills, arguments.seed)
+        project = make_small(Path(folder) / "project", epochs=3)
+        report = measure(project, arguments.kills, arguments.seed)
     print(f"{report['same as the uninterrupted training']} of {arguments.kills} the same")
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

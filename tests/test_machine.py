@@ -82,6 +82,14 @@ def test_case_94_a_quota_limits_the_cores_and_is_rounded_up(root, monkeypatch):
     assert usable_cores() == 8
 
 
+def test_processes_of_torchrun_share_the_cores(root, monkeypatch):
+    monkeypatch.setattr(machine, "_ROOT", root)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(10)))
+    for processes, cores in (("1", 10), ("4", 3), ("16", 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        assert usable_cores() == cores
+
+
 def test_case_94_the_environment_overrides(monkeypatch):
     monkeypatch.setenv("PLMCL_CORES", "5")
     assert usable_cores() == 5

@@ -22,6 +22,8 @@ train:
   warm_start: v0002
   precision: 32-true
   threads: 2
+  state_memory_mb: 4096
+  state_precision: float32
   linear: {epochs: 20, batch_size: 16, learning_rate: 1e-3, views: 8}
   fine_tune:
     epochs: 2
@@ -90,6 +92,16 @@ def test_a_version_is_none_or_v_and_a_number(tmp_path, key, version):
     (line,) = message(tmp_path, TEXT.replace(before, f"{key}: {version}"))
     assert f"{key}: string should match pattern" in line
     assert load(tmp_path, TEXT.replace(before, f"{key}: v12345")).train.mode == "linear"
+
+
+def test_half_precision_that_would_need_a_scaled_loss_is_refused_case_64_case_69(tmp_path):
+    """With bf16 there is no scale to lose in a crash, and no step that is left out."""
+    for precision in ("16-mixed", "16-true", "fp16"):
+        (line,) = message(tmp_path, TEXT.replace("precision: 32-true", f"precision: {precision}"))
+        assert line == (
+            "train.precision: input should be 'auto', '32-true' or 'bf16-mixed', found "
+            f'"{precision}"'
+        )
 
 
 def test_the_dialect_is_yaml_1_2_as_dvc_reads_it(tmp_path):
@@ -195,7 +207,7 @@ def test_all_errors_of_the_file_are_reported_at_once(tmp_path):
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     (line,) = message(tmp_path, TEXT + "seed: 8\n")
-    assert line.startswith('not valid YAML: line 35: found duplicate key "seed"')
+    assert line.startswith('not valid YAML: line 37: found duplicate key "seed"')
 
 
 def test_a_long_value_is_cut_in_the_message(tmp_path):

@@ -1,5 +1,8 @@
 """The loop: each row once, state in step with weights, the best epoch kept, resume exact."""
 
+import functools
+
+import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
@@ -9,8 +12,11 @@ from torch import nn
 from plmcl.checkpoint import Checkpoints
 from plmcl.data.images import Recipe
 from plmcl.data.loading import EpochOrder, FeatureBatches, ImageBatches, ImageRows
+from plmcl.data.rows import Rows
 from plmcl.errors import PlmclError
 from plmcl.heads import LinearHead
+from plmcl.labels.figures import PseudoLabelFigures
+from plmcl.labels.mapped import Column, MappedStore
 from plmcl.labels.store import LabelStore
 from plmcl.methods.base import Method
 from plmcl.methods.plmcl import Plmcl
@@ -65,7 +71,17 @@ def make_phase(network, epochs, score, name="fine_tune", learning_rate=0.05, **o
     return PhaseRun(name, network, batches, epochs, learning_rate, score, **options)
 
 
-def run(network, method, phases, directory, on_epoch=lambda entry: None, store=None, solved=None):
+def run(
+    network,
+    method,
+    phases,
+    directory,
+    on_epoch=lambda entry: None,
+    store=None,
+    solved=None,
+    precision="32-true",
+    figures=None,
+):
     observations = make_observations()
     if store is None:
         state = method.initial_state(observations.targets, observations.observed)
@@ -76,12 +92,13 @@ def run(network, method, phases, directory, on_epoch=lambda entry: None, store=N
         store,
         observations,
         phases,
-        fabric=Fabric(accelerator="cpu", devices=1),
+        fabric=Fabric(accelerator="cpu", devices=1, precision=precision),
         seed=3,
         checkpoints=None if directory is None else Checkpoints(directory),
         on_epoch=on_epoch,
         progress=lambda done, total: None,
         solved=solved,
+        figures=None if figures is None else functools.partial(figures, store),
     )
     return fitted, store
 
@@ -102,6 +119,29 @@ def make_plmcl():
         from_predictions=False,
         bias_correction=False,
     )
+
+
+def look(store, context):
+    """Figures of the pseudo labels, with every entry's truth known."""
+    known = make_observations()
+    truth = Rows(IDS, [], [], np.ones((N, L), np.uint8), np.ones((N, L), bool))
+    method = make_plmcl()
+    return PseudoLabelFigures(store, method, known.targets, known.observed, truth).after(context)
+
+
+def test_figures_of_pseudo_labels_are_in_the_history_and_change_nothing():
+    fitted, networks = [], []
+    for figures in (None, look):
+        network = make_network()
+        phase = make_phase(network, 2, Scripted(0.1, 0.2))
+        fitted.append(run(network, make_plmcl(), [phase], None, figures=figures)[0])
+        networks.append(network.state_dict())
+    plain, recorded = fitted
+    for before, after in zip(plain.history, recorded.history, strict=True):
+        assert before.items() <= after.items()
+        assert {"pseudo_labels/weight", "pseudo_labels/recall"} < after.keys() - before.keys()
+    for name, values in networks[0].items():
+        assert torch.equal(networks[1][name], values)
 
 
 def test_each_image_is_seen_once_an_epoch_and_its_state_moves_once(tmp_path):
@@ -324,9 +364,15 @@ def test_the_average_of_the_weights_is_scored_and_kept():
     torch.testing.assert_close(network.weight.detach(), average)
 
 
-@pytest.mark.parametrize("killed_after", [1, 2, 3])
-def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(tmp_path, killed_after):
-    """Case 63: same order, same dropout, same optimiser, same label state."""
+@pytest.mark.parametrize(
+    ("killed_after", "precision"),
+    [(1, "32-true"), (2, "32-true"), (3, "32-true"), (3, "bf16-mixed")],
+)
+def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
+    tmp_path, killed_after, precision
+):
+    """Cases 63 and 64: same order, same dropout, same optimiser, same label state, no scale."""
+    in_precision = functools.partial(run, precision=precision, figures=look)
     scores = (0.3, 0.4, 0.2, 0.5)
 
     def phases(network, start):
@@ -336,7 +382,9 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(tmp_path, ki
         ]
 
     whole = make_network()
-    expected, expected_store = run(whole, make_plmcl(), phases(whole, 0), tmp_path / "whole")
+    expected, expected_store = in_precision(
+        whole, make_plmcl(), phases(whole, 0), tmp_path / "whole"
+    )
 
     class KilledError(Exception):
         pass
@@ -347,13 +395,59 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(tmp_path, ki
 
     first = make_network()
     with pytest.raises(KilledError):
-        run(first, make_plmcl(), phases(first, 0), tmp_path / "cut", kill)
+        in_precision(first, make_plmcl(), phases(first, 0), tmp_path / "cut", kill)
     second = make_network(seed=99)  # whatever it starts with is replaced
-    fitted, store = run(second, make_plmcl(), phases(second, killed_after), tmp_path / "cut")
+    fitted, store = in_precision(
+        second, make_plmcl(), phases(second, killed_after), tmp_path / "cut"
+    )
     assert fitted == expected
     for name, values in whole.state_dict().items():
         assert torch.equal(second.state_dict()[name], values), name
     for name, values in expected_store.state.items():
+        assert torch.equal(store.state[name], values), name
+
+
+def make_mapped(folder, method):
+    observations = make_observations()
+    fresh = method.initial_state(observations.targets, observations.observed)
+    columns = {name: Column(values.shape[1], values.dtype) for name, values in fresh.items()}
+    store = MappedStore(IDS, columns, lambda: iter([fresh]))
+    store.open(Checkpoints(folder).generations)
+    return store
+
+
+@pytest.mark.parametrize("damaged", [None, "epoch-00003/state.pt", "labels/00003/latent.npy"])
+def test_label_state_in_files_gives_the_same_training_killed_or_not(tmp_path, capsys, damaged):
+    """Weights and the generation that they name are one commit; the best one's stays, too."""
+    scores = (0.3, 0.6, 0.2, 0.5, 0.1)
+    whole = make_network()
+    phases = [make_phase(whole, 5, Scripted(*scores))]
+    expected, memory = run(whole, make_plmcl(), phases, tmp_path / "whole", figures=look)
+    folder, left = tmp_path / "cut", []
+
+    def kill(entry):
+        left.append(sorted(path.name for path in (folder / "labels").iterdir()))
+        if entry["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    first = make_network()
+    store = make_mapped(folder, make_plmcl())
+    phases = [make_phase(first, 5, Scripted(*scores))]
+    with pytest.raises(KeyboardInterrupt):
+        run(first, make_plmcl(), phases, folder, kill, store=store, figures=look)
+    # Of each commit that is kept: its generation, and that of its best epoch.
+    assert left == [["00001"], ["00001", "00002"], ["00002", "00003"]]
+    if damaged:
+        (folder / damaged).write_bytes(b"torn")
+    second = make_network(seed=99)
+    phases = [make_phase(second, 5, Scripted(*scores[2 if damaged else 3 :]))]
+    store = make_mapped(folder, make_plmcl())
+    fitted, _ = run(second, make_plmcl(), phases, folder, store=store, figures=look)
+    assert ("epoch-00003: damaged" in capsys.readouterr().err) == bool(damaged)
+    assert fitted == expected
+    for name, values in whole.state_dict().items():
+        assert torch.equal(second.state_dict()[name], values), name
+    for name, values in memory.state.items():
         assert torch.equal(store.state[name], values), name
 
 

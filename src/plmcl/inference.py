@@ -119,8 +119,8 @@ class Tagger:
             PlmclError: The images have another type or shape, or a score is not finite.
         """
         probs = self._run(images)
-        finite = np.isfinite(probs).all(axis=1)
-        if not finite.all():
+        if not np.isfinite(probs).all():
+            finite = np.isfinite(probs).all(axis=1)
             raise PlmclError(
                 f"scores: not finite for {np.count_nonzero(~finite)} of {len(images)} images, "
                 f"the first at position {np.argmin(finite)}"

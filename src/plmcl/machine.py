@@ -13,8 +13,9 @@ _ROOT = Path("/")
 def usable_cores() -> int:
     """Cores that this process may use: a container or `taskset` may allow fewer than there are.
 
-    The smaller of its affinity and its control groups' quota of CPU time, rounded up. The
-    environment variable PLMCL_CORES overrides both.
+    The smaller of its affinity and its control groups' quota of CPU time, rounded up; an equal
+    part of it, where `torchrun` started several processes. The environment variable PLMCL_CORES
+    overrides all that.
 
     Raises:
         PlmclError: PLMCL_CORES is no whole number from 1.
@@ -23,9 +24,10 @@ def usable_cores() -> int:
         if not (text.isascii() and text.isdigit() and int(text) >= 1):
             raise PlmclError(f"PLMCL_CORES: expected a whole number from 1, found {text!r:.80}")
         return int(text)
+    cores: float = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # Linux
-        return math.ceil(min(len(os.sched_getaffinity(0)), cpu_quota(_ROOT)))
-    return os.cpu_count() or 1
+        cores = min(len(os.sched_getaffinity(0)), cpu_quota(_ROOT))
+    return math.ceil(cores / int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 def cpu_quota(root: Path) -> float:

@@ -33,6 +33,23 @@ def rank_keys(seed: int, purpose: str, keys: Iterable[str]) -> np.ndarray:
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64)
 
 
+def owners(seed: int, keys: Iterable[str], ranks: int) -> np.ndarray:
+    """Which rank each key belongs to: shared out by chance, and evenly to one key.
+
+    Args:
+        seed: As in `rank_keys`.
+        keys: Any texts; others among them change whose a key is.
+        ranks: How many there are.
+
+    Returns:
+        int64 (N,), from 0.
+    """
+    order = np.argsort(rank_keys(seed, "rank", keys), kind="stable")
+    owner = np.empty(len(order), dtype=np.int64)
+    owner[order] = np.arange(len(order)) % ranks
+    return owner
+
+
 def texts_at(texts: pd.Series, rows: np.ndarray) -> Iterator[str]:
     """The texts at these places, made into Python's a block at a time.
 

@@ -136,12 +136,17 @@ class Train(Section):
     `linear` trains the head on frozen features; `linear_init` does so and then fine-tunes all
     weights; `end_to_end` fine-tunes from the backbone's own weights. `warm_start` is `none`, or
     the version (`v0001`) of the champion whose weights and label state training starts from.
+    `precision` `auto` is `bf16-mixed` on a GPU that computes in bfloat16, and else `32-true`.
+    Label state of more than `state_memory_mb` (MB of 10^6 bytes) lies in files, below the
+    training's checkpoints; `state_precision` is that of its numbers, wherever they lie.
     """
 
     mode: Literal["linear", "linear_init", "end_to_end"]
     warm_start: Version
-    precision: Literal["32-true", "bf16-mixed"]
+    precision: Literal["auto", "32-true", "bf16-mixed"]
     threads: Annotated[int, Field(ge=1)]
+    state_memory_mb: Annotated[int, Field(ge=0)]
+    state_precision: Literal["float32", "float16"]
     linear: Linear
     fine_tune: FineTune
 

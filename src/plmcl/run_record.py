@@ -1,15 +1,14 @@
 """run.json: what a run did, in a file that DVC keeps; MLflow can be filled again from it."""
 
-import json
 import math
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 
-from plmcl.errors import PlmclError
+from plmcl.records import read_record, write_record
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
@@ -26,8 +25,8 @@ class RunRecord:
         status: MLflow's.
         params: Flat, dotted.
         tags: Environment, protocol, versions.
-        history: One entry an epoch: `epoch`, `phase`, `train/loss` and the figure that epochs are
-            chosen by; None where not finite.
+        history: One entry an epoch: `epoch`, `phase`, `train/loss`, the figure that epochs are
+            chosen by, and those of pseudo labels (`labels.figures`); None where not finite.
         start_time: Milliseconds since 1970, UTC.
         end_time: The same.
     """
@@ -57,7 +56,8 @@ class RunRecord:
         names, so that no table mixes them.
         """
         keys = (key for entry in self.history for key in entry if "/" in key)
-        return next((key for key in keys if not key.startswith("train/")), "")
+        others = ("train/", "pseudo_labels/")
+        return next((key for key in keys if not key.startswith(others)), "")
 
     @property
     def best_selection(self) -> float:
@@ -67,10 +67,7 @@ class RunRecord:
 
     def write(self, path: Path) -> None:
         """Write run.json, whole or not at all."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False)
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(f"{text}\n", encoding="utf-8")
-        partial.replace(path)
+        write_record(self, path)
 
     @classmethod
     def read(cls, path: Path) -> "RunRecord":
@@ -79,13 +76,5 @@ class RunRecord:
         Raises:
             PlmclError: The file is missing, is not JSON, or has a missing, unknown or wrong key.
         """
-        try:
-            return TypeAdapter(cls).validate_json(path.read_bytes())
-        except FileNotFoundError:
-            raise PlmclError(f"{path}: not found; run the train stage first") from None
-        except ValidationError as error:
-            problem = error.errors()[0]
-            key = ".".join(str(part) for part in problem["loc"]) or "(top)"
-            raise PlmclError(
-                f"{path}: {key}: {problem['msg']}; run the train stage again"
-            ) from None
+        missing, advice = "not found; run the train stage first", "run the train stage again"
+        return read_record(cls, path, missing=missing, advice=advice)

@@ -1,7 +1,9 @@
 """The loop: phases of epochs, per-image state beside the weights, the best epoch kept."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,17 +12,27 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from plmcl.capture import Captured
 from plmcl.checkpoint import Checkpoints
+from plmcl.data.loading import EpochOrder, on_device
+from plmcl.distribution import agree, average_statistics, exchange, total
 from plmcl.errors import PlmclError
 from plmcl.heads import LinearHead
 from plmcl.labels.store import LabelStore
 from plmcl.methods.base import Batch, Context, Method
+from plmcl.share import ALONE, Share
 
 Score = tuple[str, float]
 
 
 class Batches(Protocol):
-    """Where an epoch's batches come from; see `plmcl.data.loading`."""
+    """Where an epoch's batches come from; see `plmcl.data.loading`.
+
+    Attributes:
+        order: The rows of the batches, with several ranks those of this one.
+    """
+
+    order: EpochOrder
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -60,10 +72,12 @@ class PhaseRun:
         epochs: How many.
         learning_rate: Of Adam.
         score: What the selection split says of a network such as this: (name, value); larger is
-            better.
+            better. The same on every rank.
         head_rate: The head's learning rate, as a multiple.
         frozen_statistics: Whether batch norm keeps the statistics that it has.
         ema_decay: Of the average of the weights that is scored and kept; 0: the weights themselves.
+        sample: Inputs of a whole batch's shape, on the GPU: the network's pass over such a batch is
+            replayed from CUDA graphs. None: it is not.
     """
 
     name: str
@@ -75,6 +89,27 @@ class PhaseRun:
     head_rate: float = 1.0
     frozen_statistics: bool = False
     ema_decay: float = 0.0
+    sample: Tensor | None = None
+
+    def training_network(self, autocast: AbstractContextManager[None]) -> nn.Module:
+        """The network in the mode that it trains in, captured if it can be."""
+        self.set_mode(self.network)
+        if self.sample is None:
+            return self.network
+        try:
+            return Captured(self.network, self.sample, autocast)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            print(f"{self.name}: goes without CUDA graphs: {reason}", file=sys.stderr)
+            return self.network
+
+    def set_mode(self, network: nn.Module) -> None:
+        """Training mode, but for the batch norm that keeps its statistics."""
+        network.train()
+        if self.frozen_statistics:
+            for module in network.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
 
     def optimizer(self) -> torch.optim.Adam:
         """Adam over the network, the head at its own rate."""
@@ -91,6 +126,8 @@ class PhaseRun:
                 if group
             ],
             lr=self.learning_rate,
+            # One kernel for many weights.
+            fused=all(weights.is_cuda for weights in self.network.parameters()) or None,
         )
 
 
@@ -102,7 +139,8 @@ class Fitted:
         best_epoch: From 1; 0 where the head in closed form was best. The model holds the weights
             of that epoch, the store its label state.
         best_score: (name, value) on the selection split.
-        history: One entry an epoch: `epoch`, `phase`, `train/loss` and the score under its name.
+        history: One entry an epoch: `epoch`, `phase`, `train/loss`, the score under its name, and
+            what `figures` gave.
     """
 
     best_epoch: int
@@ -123,11 +161,13 @@ def fit(
     on_epoch: Callable[[dict[str, Any]], None],
     progress: Callable[[int, int], None],
     solved: dict[str, Any] | None = None,
+    figures: Callable[[Context], dict[str, Any]] | None = None,
 ) -> Fitted:
     """Train through all phases, going on from the newest checkpoint.
 
     Each phase starts from the best weights so far and the label state that belongs to them. At the
-    end `model` and `store` hold those of the best epoch of all.
+    end `model` and `store` hold those of the best epoch of all. With several ranks, all of them
+    call this and all have everything at the end; rank 0 commits.
 
     Args:
         model: All weights, whichever of them a phase trains.
@@ -136,13 +176,14 @@ def fit(
         observations: Of the rows of `store`.
         phases: In order.
         fabric: Device and precision.
-        seed: Of what a network draws while it trains (dropout), anew each epoch.
+        seed: Of what a network draws while it trains (dropout), anew each epoch and rank.
         checkpoints: Where the state is committed each epoch; None for a training so short that
             it is repeated instead.
         on_epoch: Given the entry of `Fitted.history` after each epoch.
         progress: Told (epochs done, epochs in all).
         solved: Entry of the history for the weights that `model` holds now, if its head was made
             in closed form: they compete with those of every epoch.
+        figures: Given the context of the epoch that has ended, what else the history keeps of it.
     """
     epochs = sum(phase.epochs for phase in phases)
     state: dict[str, Any] | None = checkpoints.load() if checkpoints else None
@@ -152,6 +193,7 @@ def fit(
             state["history"].append(solved)
             state["best"] = _best(solved, model, store)
             on_epoch(solved)
+    agree("epochs done", state["epoch"])
     best, history, step = state["best"], state["history"], state["step"]
     progress(state["epoch"], epochs)
     end = 0
@@ -161,7 +203,9 @@ def fit(
             continue
         if best is not None:
             _restore(best, model, store)
-        network, optimizer = fabric.setup(phase.network, phase.optimizer())
+        network, optimizer = fabric.setup(
+            phase.training_network(fabric.autocast()), phase.optimizer()
+        )
         average = _average(phase)
         if state["epoch"] > start:
             _restore(state, model, store)
@@ -169,7 +213,7 @@ def fit(
             if average is not None:
                 average.load_state_dict(state["average"])
         for epoch in range(max(start, state["epoch"]), end):
-            torch.manual_seed(seed + epoch)
+            torch.manual_seed(seed + epoch + epochs * fabric.global_rank)
             context = Context(
                 epoch, epochs, step, phase.learning_rate, observations.positives_per_image
             )
@@ -188,16 +232,20 @@ def fit(
             kept = phase.network if average is None else average.module
             name, value = phase.score(kept)
             entry = {"epoch": epoch + 1, "phase": phase.name, "train/loss": loss, name: value}
+            if figures is not None:
+                entry |= figures(context)
             history.append(entry)
             if best is None or value > best["score"]:
                 best = _best(entry, model if average is None else kept, store)
-            if checkpoints is not None:
+            if checkpoints is not None and fabric.is_global_zero:
+                now = _snapshot(model, store)
                 checkpoints.save(
                     epoch + 1,
                     {"epoch": epoch + 1, "step": step, "history": history, "best": best}
                     | {"optimizer": optimizer.state_dict()}
                     | {"average": None if average is None else average.state_dict()}
-                    | _snapshot(model, store),
+                    | now,
+                    store.files(now["labels"]) | store.files(best["labels"]),
                 )
             on_epoch(entry)
             progress(epoch + 1, epochs)
@@ -218,35 +266,34 @@ def train_epoch(
     fabric: Fabric,
     average: AveragedModel | None,
 ) -> float:
-    """One pass over the training images; the mean loss of an image.
+    """One pass over the training images; the mean loss of an image, of all ranks.
 
     The method sees the state from before the step and gives the next one (Algorithm 1 of the
     paper): its rows are written back at once, so each image moves exactly once an epoch.
     """
-    network.train()
-    if phase.frozen_statistics:
-        for module in network.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.eval()
-    total = torch.zeros((), device=fabric.device)
-    count = 0
-    for number, (rows, inputs) in enumerate(phase.batches.epoch(context.epoch)):
-        rows, inputs = rows.to(fabric.device), inputs.to(fabric.device)
+    phase.set_mode(network)
+    order, ranks = phase.batches.order, fabric.world_size
+    summed = torch.zeros((), device=fabric.device)
+    store.begin_epoch(context.epoch + 1)
+    batches = on_device(phase.batches.epoch(context.epoch), fabric.device)
+    for number, (rows, inputs) in enumerate(batches):
         batch = _look(network, method, inputs, rows, store, observations)
-        now = replace(context, step=context.step + number)
+        share = Share(order.counts(number), fabric.global_rank) if ranks > 1 else ALONE
+        now = replace(context, step=context.step + number, share=share)
         loss = method.loss(batch, now)
         store.write(rows, method.update(_without_gradient(batch), now))
         optimizer.zero_grad()
-        fabric.backward(loss)
+        fabric.backward(share.weigh(loss))
         optimizer.step()
         if average is not None:
             average.update_parameters(phase.network)
-        total += loss.detach() * len(rows)
-        count += len(rows)
-    store.replace(
-        method.end_epoch(observations.targets, observations.observed, store.state, context)
+        summed += loss.detach() * len(rows)
+    average_statistics([phase.network, *([] if average is None else [average.module])], ranks)
+    exchange(store.state, order.owner, ranks)
+    store.end_epoch(
+        lambda state: method.end_epoch(observations.targets, observations.observed, state, context)
     )
-    mean = (total / count).item()
+    mean = (total(summed) / len(order.owner)).item()
     if not math.isfinite(mean):
         raise PlmclError(
             f"the loss is {mean} in epoch {context.epoch + 1}; lower the learning rate, or set "
@@ -300,14 +347,11 @@ def _best(entry: dict[str, Any], model: nn.Module, store: LabelStore) -> dict[st
     return {"epoch": entry["epoch"], "name": name, "score": entry[name]} | _snapshot(model, store)
 
 
-def _snapshot(model: nn.Module, store: LabelStore) -> dict[str, dict[str, Tensor]]:
-    def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: values.detach().cpu().clone() for name, values in tensors.items()}
-
-    return {"model": copied(model.state_dict()), "labels": copied(store.state)}
+def _snapshot(model: nn.Module, store: LabelStore) -> dict[str, Any]:
+    weights = {name: w.detach().cpu().clone() for name, w in model.state_dict().items()}
+    return {"model": weights, "labels": store.snapshot()}
 
 
 def _restore(state: dict[str, Any], model: nn.Module, store: LabelStore) -> None:
     model.load_state_dict(state["model"])
-    for name, values in store.state.items():
-        values.copy_(state["labels"][name])
+    store.restore(state["labels"])

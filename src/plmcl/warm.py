@@ -5,7 +5,7 @@ and images may have come, gone and moved since.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,7 +160,7 @@ class Warm:
     def describe(
         self,
         method: Method,
-        state: State,
+        state: Collection[str],
         *,
         run: tuple[str, str],
         image_ids: Sequence[str],
@@ -170,7 +170,7 @@ class Warm:
 
         Args:
             method: Of the training.
-            state: Its label state.
+            state: Names of its label state.
             run: Setting and name of the method.
             image_ids: Of the training images.
             label_names: Of the training.
@@ -194,7 +194,7 @@ class Warm:
                 text += f"; labels {what}: {', '.join(map(repr, names))}"
         return text
 
-    def _carried(self, fresh: State, method: Method) -> list[str]:
+    def _carried(self, fresh: Collection[str], method: Method) -> list[str]:
         return [n for n in fresh if n in self.labels.state and n not in method.of_one_training]
 
     def _misfit(self, reason: str) -> PlmclError:

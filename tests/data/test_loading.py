@@ -1,6 +1,11 @@
 """Order and changes of an epoch follow from (seed, epoch, image id) alone."""
 
+import gc
 import hashlib
+import multiprocessing
+import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +153,94 @@ def test_the_number_of_workers_changes_nothing(images, monkeypatch, cpus):
         pixels = torch.cat([pixels for _, pixels in seen])
         for row, image in zip(rows, pixels, strict=True):
             assert image[0, 0 if flips[row] else 31, 0] == 200 + row
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no safe fork")
+def test_workers_are_forked_also_in_a_process_that_was_spawned(images, monkeypatch):
+    monkeypatch.setattr(loading, "usable_cores", lambda: 2)
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda: "spawn")
+    order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
+    assert ImageBatches(images, order).loader.multiprocessing_context.get_start_method() == "fork"
+
+
+@pytest.mark.parametrize("cpus", [1, 3])
+def test_epochs_under_way_are_those_that_are_asked_for_one_by_one(images, monkeypatch, cpus):
+    monkeypatch.setattr(loading, "usable_cores", lambda: cpus)
+    order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
+    one_by_one, under_way = (ImageBatches(images, order, epochs=epochs) for epochs in (0, 4))
+    # In turn; again, as after a return to an earlier epoch; and after one that was left half done.
+    for epoch in (1, 2, 1, 2, 3, 3):
+        expected, found = list(one_by_one.epoch(epoch)), list(under_way.epoch(epoch))
+        assert [rows.tolist() for rows, _ in found] == [rows.tolist() for rows, _ in expected]
+        assert all(torch.equal(a, b) for (_, a), (_, b) in zip(found, expected, strict=True))
+    next(under_way.epoch(2))
+    assert next(under_way.epoch(3))[0].tolist() == rows_of(order, 3)[:3]
+
+
+def test_without_room_for_their_batches_no_workers_are_started_case_67(
+    images, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setattr(loading, "usable_cores", lambda: 3)
+    order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
+    assert ImageBatches(images, order).loader.num_workers == 2
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(loading, "SHARED_MEMORY", tmp_path)
+    huge = Recipe(size=10**7, background=(0, 0, 0), max_pixels=10**6)
+    batches = ImageBatches(ImageRows(images.root, images.paths, huge), order)
+    assert batches.loader.num_workers == 0
+    said = capsys.readouterr().err
+    # Three batches of three images of 3 * 10^14 bytes, for each of two workers.
+    assert "2 processes that load images need 5400000000 MB" in said
+    assert "docker run --shm-size=1g" in said
+
+
+def test_a_worker_copies_nothing_of_the_list_of_images_case_68(tmp_path):
+    """Reading a list of texts would write to the count of each, and so copy all their pages."""
+    paths = [f"a folder/{i:050d}.jpg" for i in range(100_000)]
+    recipe = Recipe(size=32, background=(0, 0, 0), max_pixels=10**6)
+    images = ImageRows(tmp_path / "nowhere", paths, recipe)
+
+    def own_memory():
+        text = Path("/proc/self/smaps_rollup").read_text()
+        return int(text.split("Private_Dirty:")[1].split()[0]) / 1024
+
+    def growth(read):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if not pid:
+            gc.disable()  # it writes to every object of all tests before
+            before = own_memory()
+            for row in range(0, len(paths), 10):  # of every page
+                read(row)
+            os.write(writer, str(own_memory() - before).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return float(os.read(reader, 50))
+
+    of_a_list = growth(lambda row: Path(paths[row]))
+    assert of_a_list > 5
+    assert growth(lambda row: images[row, ("none", 0)]) < of_a_list / 2
+
+
+def test_rows_that_lie_together_are_visited_together(monkeypatch):
+    monkeypatch.setattr(loading, "BLOCK", 4)
+    monkeypatch.setattr(loading, "WINDOW", 3)
+    ids = [str(i) for i in range(48)]  # 12 blocks, 4 windows of 12 rows
+    plain, order = (EpochOrder(ids, seed=5, batch_size=5, in_blocks=b) for b in (False, True))
+    seen = set()
+    for epoch in (0, 1):
+        rows = rows_of(order, epoch)
+        assert sorted(rows) == list(range(48))
+        for start in range(0, 48, 12):
+            window = rows[start : start + 12]
+            blocks = frozenset(row // 4 for row in window)
+            assert len(blocks) == 3
+            # Within a window, the order is the one that there is without windows.
+            assert window == [row for row in rows_of(plain, epoch) if row // 4 in blocks]
+            seen.add(blocks)
+    assert len(seen) > 4  # other blocks are together in another epoch
+    monkeypatch.setattr(loading, "WINDOW", 12)
+    assert rows_of(order, 1) == rows_of(plain, 1)
 
 
 @pytest.mark.parametrize("cpus", [1, 3])

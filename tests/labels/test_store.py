@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from plmcl.errors import PlmclError
+from plmcl.labels import store as store_module
 from plmcl.labels.store import LabelStore
 
 IDS = ["b.jpg", "a, with comma.jpg", 'quote".jpg', "line\nbreak 🙂.jpg"]
@@ -57,13 +58,47 @@ def test_rows_that_do_not_match_the_index_are_refused(tmp_path):
 def test_a_pickle_is_not_read(tmp_path):
     make_store().save(tmp_path)
     np.save(tmp_path / "latent.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(PlmclError, match=r"latent\.npy: not an array: .*allow_pickle=False"):
+    with pytest.raises(PlmclError, match=r"latent\.npy: not an array: .*Python objects"):
         LabelStore.load(tmp_path)
 
 
 def test_a_folder_that_is_no_store_is_named(tmp_path):
     with pytest.raises(PlmclError, match=r"image_ids\.json: not found"):
         LabelStore.load(tmp_path)
+
+
+def test_the_files_are_those_of_numpy_and_json_in_whatever_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "BLOCK", 3)
+    store = LabelStore(
+        IDS,
+        {
+            "latent": torch.arange(8.0).view(4, 2).t().contiguous().t(),
+            "half": torch.full((4, 1), 0.1).half(),
+        },
+    )
+    store.save(tmp_path)
+    for name, values in store.state.items():
+        np.save(tmp_path / "expected", values.contiguous().numpy())
+        expected = (tmp_path / "expected.npy").read_bytes()
+        assert (tmp_path / f"{name}.npy").read_bytes() == expected
+    text = (tmp_path / "image_ids.json").read_text(encoding="utf-8")
+    assert text == json.dumps(IDS, ensure_ascii=False, indent=0) + "\n"
+
+
+def test_a_store_may_be_written_over_the_files_that_it_was_read_from(tmp_path):
+    make_store().save(tmp_path)
+    loaded = LabelStore.load(tmp_path)
+    loaded.write(torch.tensor([1]), {name: torch.full((1, 2), 7.0) for name in loaded.names})
+    loaded.save(tmp_path)
+    assert LabelStore.load(tmp_path).state["latent"].tolist() == [[0, 0], [7, 7], [0, 0], [0, 0]]
+
+
+def test_half_precision_is_read_as_float32_and_rounded_when_written():
+    store = LabelStore(IDS, {"latent": torch.zeros(4, 2, dtype=torch.float16)})
+    store.write(torch.tensor([2]), {"latent": torch.tensor([[0.1, 4097.0]])})
+    read = store.read(torch.tensor([2]))["latent"]
+    assert read.dtype == torch.float32
+    assert read.tolist() == [[0.0999755859375, 4096.0]]  # 10 bits behind the leading one
 
 
 @pytest.mark.parametrize("name", ["image_ids.json", "latent.npy"])

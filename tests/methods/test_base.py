@@ -166,14 +166,15 @@ def test_expected_positive_penalty_of_a_hand_worked_batch() -> None:
     # p = [.5 .75 .25] and [.75 .5 .5]: counts 1.5 and 1.75, mean 1.625; ((1.625 - 1) / 3)^2.
     log3 = math.log(3)
     logits = torch.tensor([[0, log3, -log3], [log3, 0, 0]])
-    assert float(expected_positive_penalty(logits, 1)) == pytest.approx((0.625 / 3) ** 2, rel=1e-6)
-    assert float(expected_positive_penalty(logits, 1.625)) == pytest.approx(0, abs=1e-12)
+    one, mean = (replace(CONTEXT, positives_per_image=k) for k in (1, 1.625))
+    assert float(expected_positive_penalty(logits, one)) == pytest.approx((0.625 / 3) ** 2)
+    assert float(expected_positive_penalty(logits, mean)) == pytest.approx(0, abs=1e-12)
 
 
 def test_expected_positive_penalty_has_the_scale_of_coco() -> None:
     # As in docs/methods.md: L = 80, k = 2.9, every p = .5: .215; gradient .0029 / B a logit.
     logits = torch.zeros(4, 80, requires_grad=True)
-    penalty = expected_positive_penalty(logits, 2.9)
+    penalty = expected_positive_penalty(logits, replace(CONTEXT, positives_per_image=2.9))
     penalty.backward()
     assert float(penalty.detach()) == pytest.approx(0.215, abs=5e-4)
     assert logits.grad is not None

@@ -133,7 +133,9 @@ def test_at_100_percent_known_it_is_torchs_own_bce() -> None:
     expected = functional.binary_cross_entropy_with_logits(logits, targets)
     assert loss(make(), logits, strong, targets, everything) == expected
     regularised = loss(make(regulariser_weight=2.0), logits, strong, targets, everything)
-    torch.testing.assert_close(regularised, expected + 2 * expected_positive_penalty(logits, 1.2))
+    torch.testing.assert_close(
+        regularised, expected + 2 * expected_positive_penalty(logits, CONTEXT)
+    )
 
 
 def test_it_asks_for_a_strong_view_and_no_observed_negatives() -> None:

@@ -367,9 +367,10 @@ def test_at_100_percent_known_it_is_bce_plus_the_regulariser(order: str) -> None
     observed = torch.ones(8, 20, dtype=torch.bool)
     method = make(unobserved_order=order)
     known = Batch(logits, targets, observed, method.initial_state(targets, observed))
-    value = method.loss(known, replace(CONTEXT, epoch=3, positives_per_image=6.0))
+    context = replace(CONTEXT, epoch=3, positives_per_image=6.0)
+    value = method.loss(known, context)
     expected = functional.binary_cross_entropy_with_logits(logits, targets)
-    torch.testing.assert_close(value, expected + expected_positive_penalty(logits, 6.0))
+    torch.testing.assert_close(value, expected + expected_positive_penalty(logits, context))
 
 
 def test_it_needs_no_observed_negatives() -> None:

@@ -134,7 +134,9 @@ def test_at_100_percent_known_it_is_torchs_own_bce() -> None:
     expected = functional.binary_cross_entropy_with_logits(logits, targets)
     assert loss(make(), logits, drawn, targets, everything) == expected
     regularised = loss(make(regulariser_weight=2.0), logits, drawn, targets, everything)
-    torch.testing.assert_close(regularised, expected + 2 * expected_positive_penalty(logits, 1.2))
+    torch.testing.assert_close(
+        regularised, expected + 2 * expected_positive_penalty(logits, CONTEXT)
+    )
 
 
 def test_it_asks_for_dropout_and_for_passes_but_no_observed_negatives() -> None:

@@ -1,4 +1,5 @@
 import json
+import resource
 
 import pytest
 
@@ -93,6 +94,27 @@ def test_a_damaged_record_and_a_folder_of_somebody_else_are_refused(out):
     out.with_name("y.csv.partial").touch()
     with pytest.raises(PlmclError, match="found a file"), open_partial(out.with_name("y.csv")):
         pass
+
+
+def test_a_full_disk_names_the_folder_and_nothing_is_taken_for_whole(out):
+    """A limit on a file's size stands for the disk: the kernel stops the write there."""
+    answers = begin(out)
+    before = answers.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
+    try:
+        with pytest.raises(PlmclError) as error, open_partial(out) as partial:
+            list(partial.append(RECORDS, 2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(error.value) == (
+        f"{out}.partial: File too large; make room, and type the same command again: it goes on "
+        "where it stopped"
+    )
+    assert not out.exists()
+    assert len(answers.read_bytes()) == len(before) + 10  # a half line
+    with open_partial(out) as partial:
+        assert partial.answered(2) == Answered(4, 2)
 
 
 def test_two_runs_do_not_write_one_file(out):

@@ -261,6 +261,25 @@ def test_a_training_starts_from_the_champions_weights_and_label_state(job_of, ch
     assert record.weights == "none"
 
 
+def test_a_label_that_is_added_later_gets_a_row_of_its_own_case_48(project, params_with, champion):
+    """Case 48: 4 labels then, 5 now, the new one in front; what was learned of the 4 stays."""
+    paths = Paths.of_project(project, "scenes")
+    known = Manifest.read(paths.manifests)
+    grown = replace(known, label_names=['a, "new" one', *known.label_names])
+    job = prepare(paths, params_with(WARM), SETTING, "plmcl", manifest=grown)
+    saved, _ = load_classifier(champion / "model.pt", known.label_names)
+    assert torch.equal(job.model.head.weight[1:], saved.head.weight)
+    kept = LabelStore.load(champion / "labels").state
+    for name, values in job.store.state.items():
+        assert torch.equal(values[:, 1:], kept[name])
+    assert job.start.text == (
+        "warm start from v0001: 4 of 5 label rows of the head, the label state of "
+        f"{len(job.train)} of {len(job.train)} images; labels new: 'a, \"new\" one'"
+    )
+    fit(job)
+    assert job.predict(job.test).shape == (len(job.test), 5)
+
+
 def test_another_method_takes_the_weights_alone(job_of, champion):
     cold, warm = job_of("role"), job_of("role", WARM)
     assert not same(weights_of(warm), weights_of(cold))
@@ -316,6 +335,7 @@ def test_a_training_says_what_it_started_from_and_is_another_one(
         capsys.readouterr().out
     )
     assert record.params["train.warm_start"] == "v0001"
+    assert record.tags["ap"] == "step-wise, ties grouped, known cells, macro mean"  # case 59
 
     def identity():
         return train.identity(paths, params, SETTING, "an", prepare(paths, params, SETTING, "an"))

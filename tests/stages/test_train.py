@@ -20,7 +20,8 @@ def test_a_run_uses_the_phases_of_its_mode_with_all_their_values(mode, phases):
     train = params.train.model_copy(update={"mode": mode})
     used = used_params(params.model_copy(update={"train": train}), "fixmatch")
     assert {key.split(".")[1] for key in used if key.startswith("train.")} == (
-        {"mode", "warm_start", "precision", "threads"} | phases
+        {"mode", "warm_start", "precision", "threads", "state_memory_mb", "state_precision"}
+        | phases
     )
     # Strong views of features are read in the linear phase alone.
     assert ("train.linear.views" in used) == ("linear" in phases)

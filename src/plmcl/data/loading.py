@@ -4,7 +4,10 @@ Order and changes follow from (seed, epoch, image id) alone, so neither the numb
 a resume, nor images that arrive later change what an image goes through.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,16 @@ from plmcl.data.augmentation import Augmentation, augment
 from plmcl.data.images import ImageProblem, Recipe, load
 from plmcl.errors import PlmclError
 from plmcl.machine import usable_cores
-from plmcl.ordering import rank_keys
+from plmcl.ordering import owners, rank_keys
 
 MAX_WORKERS = 16
+# Where processes that load images leave their batches: full, it ends them by a bus error.
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 # Of passes without gradients. On CPU a larger one costs more in fresh pages than it gains.
 FORWARD_BATCH_SIZE = 128 if torch.cuda.is_available() else 16
+# Of an order for rows that lie in files: rows that lie together, and blocks of them whose rows are
+# shuffled among each other. Of 80 labels in two arrays, a window is 170 MB.
+BLOCK, WINDOW = 4096, 64
 # What draws are made for; those of different purposes are independent.
 WEAK, STRONG = "flip", "strong view"
 
@@ -83,26 +91,71 @@ class ImageRows(Dataset[Item]):
 class EpochOrder:
     """An epoch's batches of rows: each row once, the last batch may be short.
 
-    Set `epoch` before iterating. `batch_size` rows a batch.
+    Set `epoch` before iterating. With several ranks, these are the batches of one of them: each
+    row is in those of its owner alone, and all ranks have equally many batches.
+
+    Args:
+        image_ids: N stable ids.
+        seed: Of params.yaml.
+        batch_size: Rows of a batch, on each rank.
+        rank: Whose batches these are.
+        ranks: How many ranks there are.
+        in_blocks: Whether rows that lie together come within the same part of the epoch: blocks of
+            rows are shuffled, then the rows within a window of blocks. For rows of files that may
+            be larger than memory; one window is the order that there is without this.
+
+    Raises:
+        PlmclError: There are more ranks than images.
     """
 
-    def __init__(self, image_ids: Sequence[str], *, seed: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        image_ids: Sequence[str],
+        *,
+        seed: int,
+        batch_size: int,
+        rank: int = 0,
+        ranks: int = 1,
+        in_blocks: bool = False,
+    ) -> None:
+        if len(image_ids) < ranks:
+            raise PlmclError(f"{ranks} processes have only {len(image_ids)} images to train on")
         self.order_keys = rank_keys(seed, "epoch order", image_ids)
         self.draw_keys = {name: rank_keys(seed, name, image_ids) for name in (WEAK, STRONG)}
+        self.owner = owners(seed, image_ids, ranks)
+        self.shares = np.bincount(self.owner, minlength=ranks)
+        self.rank = rank
+        blocks = -(-len(image_ids) // BLOCK) if in_blocks else 1
+        self.block_keys = rank_keys(seed, "order of blocks", map(str, range(blocks)))
         self.batch_size = batch_size
         self.epoch = 0
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self.order_keys), self.batch_size)
+        # The smallest share's: the last batch of another takes in its one row more.
+        full, rest = divmod(int(self.shares.min()), self.batch_size)
         return full + (rest > 1 or full == 0)
 
     def __iter__(self) -> Iterator[npt.NDArray[np.int64]]:
-        order = np.argsort(_mix(self.order_keys, self.epoch), kind="stable")
-        starts = list(range(0, len(order), self.batch_size))
-        if len(order) - starts[-1] == 1 and len(starts) > 1:
-            starts.pop()  # batch statistics of one image are none: it joins the batch before it
-        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-            yield order[start:end]
+        order = self._rows()
+        # Batch statistics of one image are none: it joins the batch before it.
+        last = (len(self) - 1) * self.batch_size
+        for start in range(0, last, self.batch_size):
+            yield order[start : start + self.batch_size]
+        yield order[last:]
+
+    def _rows(self) -> npt.NDArray[np.int64]:
+        rows: npt.NDArray[np.int64] = np.flatnonzero(self.owner == self.rank)
+        keys = _mix(self.order_keys[rows], self.epoch)
+        if len(self.block_keys) <= WINDOW:
+            return rows[np.argsort(keys, kind="stable")]
+        place = _mix(self.block_keys, self.epoch).argsort(kind="stable").argsort()
+        return rows[np.lexsort((keys, (place // WINDOW)[rows // BLOCK]))]
+
+    def counts(self, number: int) -> tuple[int, ...]:
+        """Rows of each rank in its batch of this number."""
+        if number < len(self) - 1:
+            return (self.batch_size,) * len(self.shares)
+        return tuple((self.shares - number * self.batch_size).tolist())
 
     def draws(self, purpose: str) -> Draws:
         """64 random bits (N,) for each row in this epoch; `purpose` is WEAK or STRONG."""
@@ -117,6 +170,8 @@ class ImageBatches:
         order: Of their rows.
         augmentation: How each image is changed.
         strong: Whether images are (2, B, H, W, 3): behind those a `randaugment` view of each.
+        epochs: Of the training: until then, workers go on with the next epoch while the last one
+            is scored. 0: each epoch begins when it is asked for.
     """
 
     def __init__(
@@ -125,22 +180,32 @@ class ImageBatches:
         order: EpochOrder,
         augmentation: Augmentation = "flip",
         strong: bool = False,
+        epochs: int = 0,
     ) -> None:
         self.order = order
         self.strong = strong
         kinds: list[tuple[Augmentation, str]] = [(augmentation, WEAK)]
         if strong:
             kinds.append(("randaugment", STRONG))
-        self.loader = _loader(images, _EpochKeys(order, kinds))
+        self.keys = _EpochKeys(order, kinds, epochs)
+        self.loader = _loader(images, self.keys)
+        self._under_way: tuple[int, Iterator[tuple[Tensor, Tensor]]] | None = None
 
     def __len__(self) -> int:
         return len(self.order)
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, which counts from 0 over all phases."""
-        self.order.epoch = epoch
-        for rows, views in _batches(self.loader):
+        if self._under_way is not None and self._under_way[0] == epoch:
+            batches = self._under_way[1]
+        else:
+            self.keys.first = epoch
+            batches = _batches(self.loader)
+        self._under_way = None
+        for rows, views in itertools.islice(batches, len(self.order)):
             yield rows, views if self.strong else views[0]
+        if epoch + 1 < self.keys.epochs:
+            self._under_way = epoch + 1, batches
 
 
 class FeatureBatches:
@@ -186,6 +251,25 @@ def sequential_batches(
         yield rows, views[0]
 
 
+def on_device(
+    batches: Iterable[tuple[Tensor, Tensor]], device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches on `device`; a GPU is still busy with the last one while the next is copied."""
+    if device.type != "cuda":
+        for rows, inputs in batches:
+            yield rows.to(device), inputs.to(device)
+        return
+    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    for rows, inputs in batches:
+        with torch.cuda.stream(copying):
+            moved = rows.to(device, non_blocking=True), inputs.to(device, non_blocking=True)
+        working = torch.cuda.current_stream(device)
+        working.wait_stream(copying)
+        for tensor in moved:
+            tensor.record_stream(working)  # not to be overwritten before `working` is done with it
+        yield moved
+
+
 def view_batches(
     images: ImageRows, keys: Sequence[Key], *, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -201,34 +285,71 @@ def view_batches(
 
 
 class _EpochKeys(Sampler[list[Key]]):
-    """The batches of an order, with the views of each row that `kinds` (kind, purpose) name."""
+    """The batches of an order, with the views of each row that `kinds` (kind, purpose) name.
 
-    def __init__(self, order: EpochOrder, kinds: Sequence[tuple[Augmentation, str]]) -> None:
+    Those of epoch `first`, and of all that follow it before `epochs`.
+    """
+
+    def __init__(
+        self, order: EpochOrder, kinds: Sequence[tuple[Augmentation, str]], epochs: int
+    ) -> None:
         self.order = order
         self.kinds = kinds
+        self.epochs = epochs
+        self.first = 0
 
     def __len__(self) -> int:
         return len(self.order)
 
     def __iter__(self) -> Iterator[list[Key]]:
-        views = [(kind, self.order.draws(purpose)) for kind, purpose in self.kinds]
-        for rows in self.order:
-            yield [(int(row), *((kind, int(draws[row])) for kind, draws in views)) for row in rows]
+        for epoch in range(self.first, max(self.epochs, self.first + 1)):
+            self.order.epoch = epoch
+            views = [(kind, self.order.draws(purpose)) for kind, purpose in self.kinds]
+            for rows in self.order:
+                yield [
+                    (int(row), *((kind, int(draws[row])) for kind, draws in views)) for row in rows
+                ]
 
 
 def _loader(images: ImageRows, batches: _EpochKeys | list[list[Key]]) -> "DataLoader[Item]":
-    # One core is left to the training process, which is busy whenever the workers are.
-    workers = min(MAX_WORKERS, usable_cores() - 1, len(batches))
+    workers = _workers(images, batches)
     return DataLoader(
         images,
         batch_sampler=batches,
         num_workers=workers,
+        # In a process that was spawned, as a grid's, workers would be as well: each of them would
+        # import torch for every epoch's evaluation.
+        multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
         persistent_workers=workers > 0,
         collate_fn=_collate,
         # Its own: what a network draws must not depend on when workers were started.
         generator=torch.Generator(),
         pin_memory=torch.cuda.is_available(),
     )
+
+
+def _workers(images: ImageRows, batches: _EpochKeys | list[list[Key]]) -> int:
+    """How many processes load images; 0, and a word about it, where their batches have no room."""
+    # One core is left to the training process, which is busy whenever the workers are.
+    workers = min(MAX_WORKERS, usable_cores() - 1, len(batches))
+    if workers < 1 or not SHARED_MEMORY.is_dir():
+        return workers
+    if isinstance(batches, _EpochKeys):
+        views, length = len(batches.kinds), batches.order.batch_size
+    else:
+        views, length = len(batches[0][0]) - 1, len(batches[0])
+    # Of each worker two batches wait, and it makes a third.
+    needed = 3 * workers * views * length * 3 * images.recipe.size**2
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if needed < free:
+        return workers
+    print(
+        f"{SHARED_MEMORY}: {free / 1e6:.0f} MB free, and {workers} processes that load images need "
+        f"{needed / 1e6:.0f} MB: images are loaded by the training process itself. Faster: "
+        "docker run --shm-size=1g, smaller batches, or fewer cores by PLMCL_CORES",
+        file=sys.stderr,
+    )
+    return 0
 
 
 def _collate(items: list[Any]) -> tuple[Tensor, Tensor] | PlmclError:

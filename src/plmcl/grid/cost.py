@@ -1,4 +1,4 @@
-"""What the labels of a setting cost in hours of annotation, and mAP against it as a picture."""
+"""mAP against the hours of annotation that the labels of a setting cost, as a picture."""
 
 import io
 import math
@@ -12,11 +12,7 @@ from matplotlib.figure import Figure
 
 from plmcl.grid.entries import Entries
 from plmcl.grid.spec import GridSpec
-from plmcl.labels.settings import Setting
-from plmcl.report.charts import POINTS_PER_INCH, WIDTH, chart_style, shorten
-
-# The paper: 20,000 worker hours for the 2.5 million labels of COCO; 49.2k of them are 394 hours.
-SECONDS_A_LABEL = 20_000 * 3600 / 2_500_000
+from plmcl.report.drawing import POINTS_PER_INCH, WIDTH, chart_style, shorten
 
 # The page's colours for light, which are told apart with colour blindness too; then dashes.
 _COLOURS = (
@@ -29,40 +25,13 @@ _PLOT, _BELOW, _LEGEND_LINE = 210.0, 46.0, 18.0  # heights in points
 _NAME_CELLS = 40
 
 
-def hours(setting: str, *, num_train: int, num_labels: int) -> float:
-    """Hours of annotation that the labels of a setting take, at `SECONDS_A_LABEL` each.
-
-    One positive of an image is one label. Where an image shows all its labels, or some negatives,
-    each entry was looked at and counts.
-
-    Args:
-        setting: Such as `sspl-40`.
-        num_train: N, all training images.
-        num_labels: L.
-
-    Returns:
-        NaN for `given`: what was looked at is not known.
-    """
-    parsed = Setting.parse(setting)
-    labeled = parsed.num_labeled(num_train)
-    labels = {
-        "ffl": labeled * num_labels,
-        "sfl": labeled * num_labels,
-        "fpl": num_train * num_labels * parsed.percent / 100,
-        "fspl": labeled,
-        "sspl": labeled,
-        "given": math.nan,
-    }
-    return labels[parsed.kind] * SECONDS_A_LABEL / 3600
-
-
 def draw_cost(spec: GridSpec, entries: Entries, prices: Mapping[str, float]) -> str:
     """Test mAP against hours of annotation as SVG: a curve a row, a level for each reference.
 
     Args:
         spec: The grid.
         entries: Of its table.
-        prices: `hours` of each setting; one without a price is not shown.
+        prices: `labels.effort.hours` of each setting; one without a price is not shown.
     """
     with mpl.rc_context(_STYLE):
         height = _PLOT + _BELOW + _LEGEND_LINE * len(spec.rows)

@@ -10,6 +10,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Self
 
+import torch
+
 from plmcl.grid.plan import Run
 from plmcl.grid.worker import Figures, Place, serve
 
@@ -46,6 +48,13 @@ def share_out(jobs: int, gpus: Sequence[str]) -> list[Share]:
         )
         for number in range(jobs)
     ]
+
+
+def visible_gpus() -> list[str]:
+    """CUDA's names or numbers of the GPUs that this process may use."""
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",")[:count] if named else [str(number) for number in range(count)]
 
 
 class Worker:

@@ -1,6 +1,5 @@
 """A grid from its file to its table: what is done is skipped, the rest is trained side by side."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,7 @@ from plmcl.data.splits import make_splits
 from plmcl.errors import PlmclError
 from plmcl.grid.inputs import compute_features, decode_images, draw_splits, identify
 from plmcl.grid.plan import Run, fine_tunes, first_round, make_variants, second_round
-from plmcl.grid.pool import Pool, share_out
+from plmcl.grid.pool import Pool, share_out, visible_gpus
 from plmcl.grid.results import (
     COLUMNS,
     RUN,
@@ -126,7 +125,7 @@ def run_grid(
     )
     read_manifest(place.project.manifests)  # before all else: it says which stage to run first
     first = first_round(spec, variants)
-    shares = share_out(jobs, _gpus() if any(map(fine_tunes, first)) else [])
+    shares = share_out(jobs, visible_gpus() if any(map(fine_tunes, first)) else [])
     with _alone(place.folder), Pool(shares, place) as pool:
         results, failures = _round(f"{name} 1/2", first, pool)
         second = second_round(spec, variants, choose_candidates(results, spec.tuning_seeds))
@@ -190,12 +189,6 @@ def _on_threads(run: Run, threads: int) -> Run:
     train = run.params.train
     fewer = train.model_copy(update={"threads": min(train.threads, threads)})
     return replace(run, params=run.params.model_copy(update={"train": fewer}))
-
-
-def _gpus() -> list[str]:
-    count = torch.cuda.device_count()
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return named.split(",")[:count] if named else [str(number) for number in range(count)]
 
 
 def _only_of(spec: GridSpec, results: pd.DataFrame) -> pd.DataFrame:

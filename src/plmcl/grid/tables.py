@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from plmcl.grid.cost import SECONDS_A_LABEL, draw_cost, hours
+from plmcl.grid.cost import draw_cost
 from plmcl.grid.entries import (
     Comparison,
     Entries,
@@ -19,7 +19,8 @@ from plmcl.grid.entries import (
 )
 from plmcl.grid.published import read_published
 from plmcl.grid.spec import GridSpec
-from plmcl.report.charts import printable
+from plmcl.labels.effort import SECONDS_A_LABEL, hours
+from plmcl.report.drawing import printable
 from plmcl.report.words import FIGURE_NAMES, OPTIMISTIC, count
 
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>#|~$&"})

@@ -1,7 +1,8 @@
 """The contract between a method and the loop, and the pieces that several losses share.
 
 A method is not the model: it maps a batch's logits and what is known of its labels to a loss, and
-may keep state for each training image. It knows neither ranks, files, MLflow nor DVC.
+may keep state for each training image. It knows neither files, MLflow nor DVC; of other processes,
+that what it takes over a whole batch (a mean that is squared, an order) goes through `Share`.
 """
 
 import math
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from plmcl.params import Section
+from plmcl.share import ALONE, Share
 
 # logit(0.995): Cole et al.'s finite stand-in for an observed label.
 OBSERVED_LATENT = math.log(0.995 / 0.005)
@@ -60,6 +62,7 @@ class Context:
         step: Steps of the optimizer done, from 0.
         learning_rate: Of the network's optimizer in this phase.
         positives_per_image: k, the expected number of positive labels of an image.
+        share: Which rows of the step's batch this process has, and how to see the others'.
     """
 
     epoch: int
@@ -67,6 +70,7 @@ class Context:
     step: int
     learning_rate: float
     positives_per_image: float
+    share: Share = ALONE
 
     @property
     def phi(self) -> float:
@@ -148,11 +152,23 @@ class Method(Section, ABC):
 
     @abstractmethod
     def loss(self, batch: Batch, context: Context) -> Tensor:
-        """Scalar loss in fp32: a mean over B*L entries, plus regularisers."""
+        """Scalar loss in fp32: a mean over B*L entries, plus regularisers.
+
+        What is no mean over this process's entries is taken over the gathered batch: see `Share`.
+        """
 
     def update(self, batch: Batch, context: Context) -> State:
         """The next state of the images just seen; the logits carry no gradient."""
         return batch.labels
+
+    def pseudo_label_weight(self, pseudo_labels: Tensor, context: Context) -> Tensor | None:
+        """Weight in the loss of unobserved entries with these pseudo labels; None: no such weight.
+
+        Args:
+            pseudo_labels: Any shape, in [0, 1].
+            context: Of the epoch.
+        """
+        return None
 
     def end_epoch(
         self, targets: Tensor, observed: Tensor, labels: State, context: Context
@@ -224,12 +240,12 @@ def smooth(targets: Tensor, smoothing: float) -> Tensor:
     return targets * (1 - 2 * smoothing) + smoothing
 
 
-def expected_positive_penalty(logits: Tensor, positives_per_image: float) -> Tensor:
+def expected_positive_penalty(logits: Tensor, context: Context) -> Tensor:
     """R_k of Cole et al.: ((batch mean of the expected count - k) / L)^2, scalar, fp32.
 
     Args:
-        logits: (B, L); every image of the batch counts, labeled or not.
-        positives_per_image: k.
+        logits: (B, L); every image of the batch counts, labeled or not, on whichever rank.
+        context: Of the step.
     """
-    probs = torch.sigmoid(logits.float())
-    return ((probs.sum(dim=1).mean() - positives_per_image) / logits.shape[1]) ** 2
+    counts = context.share.gather(torch.sigmoid(logits.float()).sum(dim=1))
+    return ((counts.mean() - context.positives_per_image) / logits.shape[1]) ** 2

@@ -28,7 +28,7 @@ class ExpectedPositive(Method):
     def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`."""
         known = observed_cross_entropy(batch.logits, batch.targets, batch.observed).mean()
-        penalty = expected_positive_penalty(batch.logits, context.positives_per_image)
+        penalty = expected_positive_penalty(batch.logits, context)
         return known + self.weight * penalty
 
 

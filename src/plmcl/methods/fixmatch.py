@@ -45,7 +45,7 @@ class FixMatch(Method):
         sure = observed_cross_entropy(
             batch.strong, positive, (positive | negative) & ~batch.observed
         )
-        penalty = expected_positive_penalty(batch.logits, context.positives_per_image)
+        penalty = expected_positive_penalty(batch.logits, context)
         entries = known + self.unlabeled_weight * sure
         return entries.mean() + self.regulariser_weight * penalty
 

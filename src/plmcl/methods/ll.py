@@ -62,13 +62,14 @@ class LargeLoss(Method):
         """Which of the assumed negatives have the largest losses of the batch; (B, L) bool."""
         candidates = ~batch.observed & (self._assumed(batch) == 0)
         # The loss of a negative rises with its logit.
-        logits = batch.logits.float().where(candidates, -torch.inf).flatten()
+        own = batch.logits.detach().float().where(candidates, -torch.inf)
+        logits = context.share.gather(own).flatten()
         rounds = min(context.epoch, 1) if self.scheme == "permanent" else context.epoch
         # In this order, since (9 * 0.001) * 1000 is above 9.
         count = min(math.ceil(rounds * logits.numel() * self.rate), logits.numel())
         large = torch.zeros_like(logits, dtype=torch.bool)
         large[logits.topk(count).indices] = True
-        return large.view_as(candidates) & candidates
+        return context.share.own(large.view(-1, own.shape[1])) & candidates
 
 
 METHOD = LargeLoss

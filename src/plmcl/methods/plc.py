@@ -38,8 +38,9 @@ class PseudoLabelConsistency(Method):
         probs = torch.where(batch.observed, batch.assumed, batch.logits.detach().float().sigmoid())
         positive, negative = probs >= self.threshold, probs < 1 - self.threshold
         sure = positive | negative
-        taught = observed_cross_entropy(batch.strong, positive, sure).sum()
-        consistency = taught / sure.sum().clamp(min=1)
+        taught = context.share.gather(observed_cross_entropy(batch.strong, positive, sure)).sum()
+        count = context.share.gather(sure.sum(dim=1)).sum()
+        consistency = taught / count.clamp(min=1)
         return cross_entropy(batch.logits, batch.assumed).mean() + self.weight * consistency
 
 

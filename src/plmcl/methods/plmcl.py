@@ -118,17 +118,21 @@ class Plmcl(Method):
             unobserved = cross_entropy(batch.logits, pseudo_labels)
         else:
             unobserved = cross_entropy(latent, torch.sigmoid(batch.logits.float()))
-        weight: Tensor | float = self.unobserved_weight
-        if self.curriculum:
-            weight = curriculum_weight(
-                pseudo_labels, context.phi, unobserved_weight=self.unobserved_weight
-            )
-        if context.epoch < self.warm_up:
-            weight = 0.0
+        weight = self.pseudo_label_weight(pseudo_labels, context)
         known = observed_cross_entropy(batch.logits, batch.targets, batch.observed)
         entries = torch.where(batch.observed, known, weight * unobserved)
-        penalty = expected_positive_penalty(batch.logits, context.positives_per_image)
+        penalty = expected_positive_penalty(batch.logits, context)
         return entries.mean() + self.regulariser_weight * penalty
+
+    def pseudo_label_weight(self, pseudo_labels: Tensor, context: Context) -> Tensor:
+        """Xi, or beta_2 without a curriculum; 0 in the warm-up."""
+        if context.epoch < self.warm_up:
+            return torch.zeros_like(pseudo_labels)
+        if not self.curriculum:
+            return torch.full_like(pseudo_labels, self.unobserved_weight)
+        return curriculum_weight(
+            pseudo_labels, context.phi, unobserved_weight=self.unobserved_weight
+        )
 
     @torch.no_grad()
     def update(self, batch: Batch, context: Context) -> State:

@@ -74,7 +74,7 @@ class Ridge(Method):
     def loss(self, batch: Batch, context: Context) -> Tensor:
         """EPR's, for fine-tuning."""
         known = observed_cross_entropy(batch.logits, batch.targets, batch.observed).mean()
-        penalty = expected_positive_penalty(batch.logits, context.positives_per_image)
+        penalty = expected_positive_penalty(batch.logits, context)
         return known + self.regulariser_weight * penalty
 
 

@@ -114,7 +114,7 @@ class Role(Method):
     def loss(self, batch: Batch, context: Context) -> Tensor:
         """See `Method.loss`; the estimates are those from before `update`, caught up."""
         rows = catch_up(batch.labels, context.step, self.rate_factor * context.learning_rate)
-        return self._objective(batch, rows["latent"], context.positives_per_image)
+        return self._objective(batch, rows["latent"], context)
 
     @torch.no_grad()
     def update(self, batch: Batch, context: Context) -> State:
@@ -123,15 +123,15 @@ class Role(Method):
         rows = catch_up(batch.labels, context.step, rate)
         with torch.enable_grad():
             latent = rows["latent"].requires_grad_()
-            objective = self._objective(batch, latent, context.positives_per_image)
+            objective = context.share.weigh(self._objective(batch, latent, context))
         (gradient,) = torch.autograd.grad(objective, latent)
-        return adam_step(rows, gradient, rate)
+        return adam_step(rows, gradient / context.share.ranks, rate)
 
-    def _objective(self, batch: Batch, latent: Tensor, positives_per_image: float) -> Tensor:
+    def _objective(self, batch: Batch, latent: Tensor, context: Context) -> Tensor:
         def taught(learner: Tensor, teacher: Tensor) -> Tensor:
             known = observed_cross_entropy(learner, batch.targets, batch.observed)
             cross = cross_entropy(learner, torch.sigmoid(teacher.detach().float()))
-            penalty = expected_positive_penalty(learner, positives_per_image)
+            penalty = expected_positive_penalty(learner, context)
             return (known + self.weight * cross).mean() + self.regulariser_weight * penalty
 
         return (taught(batch.logits, latent) + taught(latent, batch.logits)) / 2

@@ -63,7 +63,7 @@ class Ups(Method):
         agreed = observed_cross_entropy(
             batch.logits, positive, (positive | negative) & ~batch.observed
         )
-        penalty = expected_positive_penalty(batch.logits, context.positives_per_image)
+        penalty = expected_positive_penalty(batch.logits, context)
         return (known + agreed).mean() + self.regulariser_weight * penalty
 
 

@@ -1,24 +1,44 @@
 """One self-contained page that says what was learned, and how well; it needs no network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from plmcl.data.duplicates import alike_across, same_bytes_across
 from plmcl.data.manifest import Manifest
 from plmcl.errors import PlmclError
 from plmcl.report import charts, words
-from plmcl.report.gallery import make_gallery, make_pairs, verdicts
+from plmcl.report.gallery import (
+    EXTREMES,
+    IMAGES,
+    Tile,
+    make_changes,
+    make_gallery,
+    make_pairs,
+    spread,
+    verdicts,
+)
 from plmcl.report.page import write_page
 from plmcl.report.results import FIGURES_IF_ANY, Result, read_result
+from plmcl.report.scores import Scores, read_scores, thresholds_of
+from plmcl.report.sections import (
+    cost_section,
+    pair_section,
+    pseudo_label_section,
+    score_section,
+)
+from plmcl.retraining.resampling import bootstrap_maps
 
 __all__ = ["write_report"]
 
 # Beyond this a reader looks things up in per_label.csv.
 LABELS_SHOWN = 60
 LABELS_A_CHART = 20
+RESAMPLES = 500
+CELLS = 1_000_000  # known ones, of a test split whose images are resampled
 
 
 def write_report(
@@ -28,7 +48,7 @@ def write_report(
 
     Args:
         models: A folder for each run, `<setting>-<method>`, with run.json, history.csv,
-            metrics.json, per_label.csv and predictions.parquet.
+            pseudo_labels.csv, metrics.json, per_label.csv and predictions.parquet.
         manifest: What they were trained and judged on.
         splits: `schemas.Splits`.
         root: The folder that its paths start from; the pictures may be gone.
@@ -41,7 +61,14 @@ def write_report(
         raise PlmclError("report: no run to report; train and evaluate one first")
     results = [read_result(folder) for folder in models]
     best = max(results, key=lambda result: (result.metrics["mAP"] is not None, result.value or 0))
-    tiles = make_gallery(best, manifest, root)
+    rivals = [result for result in results if result.setting == best.setting]
+    names = manifest.label_names
+    scores = {result.folder: read_scores(result.folder, manifest) for result in rivals}
+    colours = {m: i for i, m in enumerate(_in_order([result.method for result in results]))}
+    galleries = _galleries(best, scores[best.folder], manifest, root)
+    courses = pseudo_label_section(rivals)
+    changes = make_changes(courses[0]["result"].changed, manifest, root) if courses else []
+    shown_tags = [tag for _, tiles in galleries for tile in tiles for tag in tile.tags]
     labels = _shown_labels(best.per_label)
     alike = alike_across(manifest, splits)
     write_page(
@@ -52,15 +79,27 @@ def write_report(
         remarks=words.remarks(results, best),
         best=best,
         optimistic=words.OPTIMISTIC,
-        grid=_grid(results, best),
-        curves=_curves(results),
-        methods=_in_order([result.method for result in results]),
+        grid=_grid(results, best, _intervals(results, scores, manifest)),
+        colours=colours,
+        curves=_curves(results, colours),
+        methods=list(colours),
         selection=words.selection_name(best),
         labels=labels,
         bars=_bars(labels),
         shown=words.shown(len(labels), best),
-        tiles=tiles,
-        verdicts=verdicts(tiles),
+        scores=score_section(rivals, scores, names, colours),
+        pairs_of_labels=pair_section(best, scores[best.folder], names),
+        courses=courses,
+        changes=changes,
+        cost=cost_section(
+            results,
+            num_train=int((splits["split"] == "train").sum()),
+            num_labels=len(names),
+            colours=colours,
+        ),
+        galleries=galleries,
+        verdicts=verdicts(shown_tags),
+        change_verdicts=verdicts(tag for change in changes for tag in change.added),
         names=words.FIGURE_NAMES,
         same=same_bytes_across(manifest, splits)["image_id"].tolist(),
         alike=len(alike),
@@ -70,11 +109,51 @@ def write_report(
     )
 
 
+def _galleries(
+    best: Result, scores: Scores, manifest: Manifest, root: Path
+) -> list[tuple[str, list[Tile]]]:
+    """Galleries by name: some images of all, the best and the worst scored ones."""
+    order = scores.order()
+    # Of few images all are shown anyway.
+    number = EXTREMES if len(order) > IMAGES else 0
+    chosen = {
+        "all": spread(scores.image_ids),
+        "best": order[:number],
+        "worst": order[::-1][:number],
+    }
+    thresholds = thresholds_of(best, manifest.label_names)
+    tiles = {
+        name: make_gallery(ids, scores, thresholds, manifest, root) for name, ids in chosen.items()
+    }
+    return [(name, shown) for name, shown in tiles.items() if shown]
+
+
+def _intervals(
+    results: Sequence[Result], known: Mapping[Path, Scores], manifest: Manifest
+) -> dict[Path, str]:
+    """Half the width of the 95 % interval of each run's mAP, from resamples of the test images.
+
+    1.96 deviations of the resamples. Not their percentiles: an image that is drawn twice ties with
+    itself, which raises the mAP of every resample.
+    """
+    found = {}
+    for result in results:
+        if result.metrics["mAP"] is None or (result.metrics["known_cells"] or 0) > CELLS:
+            continue
+        scores = known.get(result.folder) or read_scores(result.folder, manifest)
+        (values,) = bootstrap_maps(
+            scores.targets, scores.observed, [scores.probs], resamples=RESAMPLES, seed=0
+        )
+        if np.isfinite(values).sum() > 1:
+            found[result.folder] = words.percent(1.96 * float(np.nanstd(values, ddof=1)))
+    return found
+
+
 def _in_order(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _grid(results: Sequence[Result], best: Result) -> dict[str, Any]:
+def _grid(results: Sequence[Result], best: Result, intervals: dict[Path, str]) -> dict[str, Any]:
     """The table of methods (rows) and settings (columns), as the paper prints it."""
     cells = {(result.method, result.setting): result for result in results}
     settings = _in_order([result.setting for result in results])
@@ -100,12 +179,13 @@ def _grid(results: Sequence[Result], best: Result) -> dict[str, Any]:
             for result in results
         },
         "why": {result.folder: words.why_no_map(result) for result in results},
+        "intervals": intervals,
+        "published": {result.folder: words.published(result) for result in results},
     }
 
 
-def _curves(results: Sequence[Result]) -> list[tuple[str, Any]]:
+def _curves(results: Sequence[Result], colours: dict[str, int]) -> list[tuple[str, Any]]:
     """A chart for each setting; a method has the same colour in all of them."""
-    colours = {m: i for i, m in enumerate(_in_order([result.method for result in results]))}
     panels = []
     for setting in _in_order([result.setting for result in results]):
         curves = {

@@ -1,63 +1,26 @@
-"""Charts as SVG that takes its colours from the page, so that it fits light and dark.
+"""What a run learned: curves over epochs, labels as bars, mAP against annotation."""
 
-Text stays text: the reader's fonts draw it, whatever script it is in. Each chart is made for the
-width of a phone; wider pages show several in a row.
-"""
-
-import io
-import re
-import unicodedata
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-WIDTH = 360.0  # points; about a CSS pixel each on a phone
-POINTS_PER_INCH = 72.0
+from plmcl.report.drawing import (
+    BAR,
+    INK,
+    STYLE,
+    cells,
+    new_figure,
+    series,
+    shorten,
+    to_svg,
+)
+
 ROW_HEIGHT = 20.0
 LABEL_CELLS = 20
-COLOURS = 8
-
-# Colours that nothing else has; each becomes a CSS variable of the page.
-_INK, _FAINT, _BAR = "#010201", "#010202", "#010203"
-_SERIES = [f"#0103{i:02x}" for i in range(COLOURS)]
-_VARIABLES = {_INK: "--ink-2", _FAINT: "--line", _BAR: "--c0"} | {
-    colour: f"--c{i}" for i, colour in enumerate(_SERIES)
-}
-_DASHES = ["-", "--", ":", "-."]
-
-
-def chart_style(ink: str, faint: str) -> Any:
-    """Settings of matplotlib that our charts share.
-
-    Args:
-        ink: Colour of text.
-        faint: Colour of lines that only help.
-    """
-    return {
-        "svg.fonttype": "none",
-        "font.size": 12,
-        "text.color": ink,
-        "axes.labelcolor": ink,
-        "axes.edgecolor": faint,
-        "xtick.color": faint,
-        "ytick.color": faint,
-        "xtick.labelcolor": ink,
-        "ytick.labelcolor": ink,
-        "grid.color": faint,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-
-
-_STYLE = chart_style(_INK, _FAINT)
 
 
 def learning_curves(curves: Mapping[int, pd.DataFrame], *, percent: bool) -> Markup:
@@ -68,20 +31,17 @@ def learning_curves(curves: Mapping[int, pd.DataFrame], *, percent: bool) -> Mar
             which at least one is no NaN.
         percent: Whether scores are shown times 100.
     """
-    with mpl.rc_context(_STYLE):
-        figure, axes = _figure(230.0, left=40.0, right=10.0, bottom=42.0, top=10.0)
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure(230.0, left=40.0, right=10.0, bottom=42.0, top=10.0)
         for number, curve in curves.items():
-            series = {
-                "color": _SERIES[number % COLOURS],
-                "linestyle": _DASHES[number // COLOURS % len(_DASHES)],
-            }
+            style = series(number)
             epochs = curve["epoch"].to_numpy()
             scores = curve["selection"].to_numpy() * (100 if percent else 1)
-            axes.plot(epochs, scores, linewidth=2, marker="o", markersize=2.5, **series)
+            axes.plot(epochs, scores, linewidth=2, marker="o", markersize=2.5, **style)
             best = int(np.nanargmax(scores))
-            axes.plot(epochs[best], scores[best], marker="o", markersize=7, **series)
+            axes.plot(epochs[best], scores[best], marker="o", markersize=7, **style)
         for start in _phase_starts(list(curves.values())):
-            axes.axvline(start - 0.5, color=_INK, linestyle=":", linewidth=1, zorder=0)
+            axes.axvline(start - 0.5, color=INK, linestyle=":", linewidth=1, zorder=0)
         # Epoch 0: a head in closed form.
         first = min(curve["epoch"].min() for curve in curves.values())
         last = max(curve["epoch"].max() for curve in curves.values())
@@ -90,7 +50,7 @@ def learning_curves(curves: Mapping[int, pd.DataFrame], *, percent: bool) -> Mar
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
-        return _svg(figure, "curves")
+        return to_svg(figure, "curves")
 
 
 def label_bars(labels: pd.DataFrame) -> Markup:
@@ -100,13 +60,13 @@ def label_bars(labels: pd.DataFrame) -> Markup:
         labels: Columns `label`, `ap` (NaN: not defined), `why` (the reason then), `positives`.
     """
     count = len(labels)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         names = [shorten(name, LABEL_CELLS) for name in labels["label"]]
-        left = 12.0 + 7.0 * max(map(_cells, names))
+        left = 12.0 + 7.0 * max(map(cells, names))
         height = 34.0 + ROW_HEIGHT * count
-        figure, axes = _figure(height, left=left, right=66.0, bottom=20.0, top=14.0)
+        figure, axes = new_figure(height, left=left, right=66.0, bottom=20.0, top=14.0)
         rows = range(count)
-        axes.barh(rows, 100 * labels["ap"].fillna(0), height=0.66, color=_BAR)
+        axes.barh(rows, 100 * labels["ap"].fillna(0), height=0.66, color=BAR)
         for row, (_, label) in zip(rows, labels.iterrows(), strict=True):
             defined = pd.notna(label["ap"])
             axes.annotate(
@@ -143,29 +103,26 @@ def label_bars(labels: pd.DataFrame) -> Markup:
         axes.set_ylim(count - 0.5, -0.5)
         axes.grid(axis="x", linewidth=0.8)
         axes.set_axisbelow(True)
-        return _svg(figure, "labels")
+        return to_svg(figure, "labels")
 
 
-def shorten(text: str, cells: int) -> str:
-    """A text in one line and at most `cells` wide, where wide characters count twice."""
-    text = printable(text)
-    if _cells(text) <= cells:
-        return text
-    while text and _cells(text) > cells - 1:
-        text = text[:-1]
-    return f"{text}…"
+def cost_curves(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Markup:
+    """Test mAP against hours of annotation, one line a method.
 
-
-def printable(text: str) -> str:
-    """A text with each line break and tab as a space, and what XML cannot hold as a box."""
-    return "".join(
-        " " if c in "\t\n\r" else "\ufffd" if unicodedata.category(c) in ("Cc", "Cs") else c
-        for c in text
-    )
-
-
-def _cells(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    Args:
+        curves: By the number of the method's colour: (hours, mAP as a fraction), hours ascending.
+    """
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure(230.0, left=46.0, right=12.0, bottom=42.0, top=10.0)
+        for number, points in curves.items():
+            hours, scores = zip(*points, strict=True)
+            axes.plot(hours, 100 * np.array(scores), marker="o", **series(number), linewidth=2)
+        axes.margins(x=0.06)
+        axes.grid(axis="y", linewidth=0.8)
+        axes.set_xlabel("hours of annotation")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        return to_svg(figure, "cost")
 
 
 def _phase_starts(curves: Sequence[pd.DataFrame]) -> list[float]:
@@ -174,33 +131,3 @@ def _phase_starts(curves: Sequence[pd.DataFrame]) -> list[float]:
         changed = curve["phase"] != curve["phase"].shift(fill_value=curve["phase"].iloc[0])
         starts.update(curve["epoch"][changed])
     return sorted(starts)
-
-
-def _figure(
-    height: float, *, left: float, right: float, bottom: float, top: float
-) -> tuple[Figure, Any]:
-    """A figure with one pair of axes, and the margins around them in points."""
-    figure = Figure(figsize=(WIDTH / POINTS_PER_INCH, height / POINTS_PER_INCH))
-    FigureCanvasSVG(figure)
-    figure.patch.set_visible(False)
-    x, y = left / WIDTH, bottom / height
-    axes = figure.add_axes((x, y, 1 - x - right / WIDTH, 1 - y - top / height))
-    axes.patch.set_visible(False)
-    return figure, axes
-
-
-def _svg(figure: Figure, salt: str) -> Markup:
-    file = io.StringIO()
-    # The salt makes ids the same each time, and different in charts of different content.
-    with mpl.rc_context({"svg.hashsalt": f"plmcl {salt}"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r"<svg \1>", text, count=1)
-    # Ids of groups repeat from chart to chart, and nothing refers to them.
-    text = re.sub(r'<g id="[^"]*">', "<g>", text)
-    for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, f"var({variable})")
-    return Markup(text)  # noqa: S704 (matplotlib has escaped every text in it)

@@ -1,23 +1,24 @@
-"""Some test images, with what a model says of them and what is true."""
+"""Some images, with what a model or its pseudo labels say of them and what is true."""
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from PIL import Image
 
-from plmcl import schemas
 from plmcl.data.images import ImageProblem, Recipe, decode
 from plmcl.data.manifest import Manifest
-from plmcl.errors import PlmclError
-from plmcl.report.results import Result
+from plmcl.report.scores import Scores
 
 IMAGES = 12
+EXTREMES = 4
+CHANGES = 8
 PAIRS = 6
 SIDE = 320
 RECIPE = Recipe(size=SIDE, background=(255, 255, 255), max_pixels=50_000_000)
@@ -58,39 +59,95 @@ class Tile:
     predicted: list[Tag]
     missed: list[Tag]
 
+    @property
+    def tags(self) -> list[Tag]:
+        """All that have a verdict."""
+        return self.predicted + self.missed
 
-def make_gallery(result: Result, manifest: Manifest, root: Path) -> list[Tile]:
-    """Test images spread evenly over their sorted ids, without those whose file is gone.
+
+@dataclass(frozen=True)
+class Change:
+    """A training image whose labels training has changed.
+
+    Attributes:
+        image_id: Its name.
+        picture: A small JPEG as a data URI.
+        given: Labels that training was shown.
+        added: Labels whose pseudo label says that they are there, the surest first.
+    """
+
+    image_id: str
+    picture: str
+    given: list[str]
+    added: list[Tag]
+
+
+def spread(ids: Sequence[str]) -> list[str]:
+    """Some of the ids, spread evenly over them."""
+    places = {round(place) for place in np.linspace(0, len(ids) - 1, IMAGES)} if ids else set()
+    return [ids[place] for place in sorted(places)]
+
+
+def make_gallery(
+    ids: Sequence[str],
+    scores: Scores,
+    thresholds: NDArray[np.float32],
+    manifest: Manifest,
+    root: Path,
+) -> list[Tile]:
+    """Test images as they were scored, without those whose file is gone.
 
     Args:
-        result: Whose scores and thresholds are shown.
-        manifest: The images' paths and labels.
+        ids: Which, in order.
+        scores: Of the test split.
+        thresholds: (L,), of each label.
+        manifest: The images' paths, and the label list.
         root: The folder that the paths start from.
     """
-    scores = schemas.read_table(result.folder / "predictions.parquet", schemas.Predictions)
     paths = manifest.usable.set_index("image_id")["path"]
-    ids = sorted(set(scores["image_id"].unique()) & set(paths.index))
-    places = sorted({round(place) for place in np.linspace(0, len(ids) - 1, IMAGES)}) if ids else []
-    chosen = [ids[place] for place in places]
-    scores = scores[scores["image_id"].isin(chosen)]
-    labels = manifest.labels[manifest.labels["image_id"].isin(chosen)]
-    thresholds = result.per_label.set_index("label")["threshold"].astype(np.float32)
-    if strange := sorted(set(scores["label"].unique()) - set(thresholds.index)):
-        raise PlmclError(
-            f"{result.folder}: predictions.parquet has label {strange[0]!r}, per_label.csv has "
-            "not; run the evaluate stage again"
-        )
+    place = {image_id: row for row, image_id in enumerate(scores.image_ids)}
     tiles = []
-    for image_id in chosen:
+    for image_id in ids:
         picture = thumbnail(root, paths[image_id])
         if picture is not None:
-            mine = labels[labels["image_id"] == image_id]
-            known = dict(zip(mine["label"], mine["value"], strict=True))
+            row = place[image_id]
+            known = {
+                manifest.label_names[column]: int(scores.targets[row, column])
+                for column in np.flatnonzero(scores.observed[row])
+            }
             true = [label for label in manifest.label_names if known.get(label) == 1]
-            said = scores[scores["image_id"] == image_id].set_index("label")["score"]
-            tags = _tags(said, thresholds, known, unlisted=manifest.unlisted)
+            tags = _tags(manifest.label_names, scores.probs[row], thresholds, known)
             tiles.append(Tile(image_id, picture, true, *tags))
     return tiles
+
+
+def make_changes(changed: pd.DataFrame, manifest: Manifest, root: Path) -> list[Change]:
+    """The training images that pseudo labels changed most, those whose file is there.
+
+    Args:
+        changed: `results.CHANGED`.
+        manifest: The images' paths, and the truth that the added labels are held against.
+        root: The folder that the paths start from.
+    """
+    usable = manifest.usable
+    paths = usable.set_index("image_id")["path"]
+    closed = set(manifest.closed)
+    labels = manifest.labels[manifest.labels["image_id"].isin(changed["image_id"])]
+    truth = dict(
+        zip(zip(labels["image_id"], labels["label"], strict=True), labels["value"], strict=True)
+    )
+    found: list[Change] = []
+    for image_id, rows in changed.groupby("image_id", sort=False):
+        picture = thumbnail(root, paths[image_id]) if image_id in paths.index else None
+        if picture is None or len(found) == CHANGES:
+            continue
+        added = []
+        for row in rows[rows["observed"] == 0].to_dict("records"):
+            value = truth.get((image_id, row["label"]), 0 if image_id in closed else None)
+            added.append(Tag(row["label"], row["pseudo_label"], _verdict(value)))
+        given = rows.loc[rows["observed"] == 1, "label"].tolist()
+        found.append(Change(str(image_id), picture, given, added))
+    return found
 
 
 @dataclass(frozen=True)
@@ -147,23 +204,24 @@ def make_pairs(alike: pd.DataFrame, manifest: Manifest, root: Path) -> list[Pair
 
 
 def _tags(
-    scores: "pd.Series[float]",
-    thresholds: "pd.Series[float]",
+    label_names: Sequence[str],
+    scores: NDArray[np.float32],
+    thresholds: NDArray[np.float32],
     known: dict[str, int],
-    *,
-    unlisted: str,
 ) -> tuple[list[Tag], list[Tag]]:
     predicted: list[Tag] = []
     missed: list[Tag] = []
-    for label, score in sorted(scores.items(), key=lambda item: (-item[1], str(item[0]))):
-        name = str(label)
-        value = known.get(name, 0 if unlisted == "negative" else None)
-        if score >= thresholds[name]:
-            verdict: Verdict = "unknown" if value is None else "right" if value else "wrong"
-            predicted.append(Tag(name, float(score), verdict))
-        elif value:
-            missed.append(Tag(name, float(score), "missed"))
+    for column in sorted(range(len(scores)), key=lambda c: (-scores[c], label_names[c])):
+        name, score = label_names[column], float(scores[column])
+        if scores[column] >= thresholds[column]:
+            predicted.append(Tag(name, score, _verdict(known.get(name))))
+        elif known.get(name):
+            missed.append(Tag(name, score, "missed"))
     return predicted, missed
+
+
+def _verdict(value: int | None) -> Verdict:
+    return "unknown" if value is None else "right" if value else "wrong"
 
 
 def thumbnail(root: Path, path: str) -> str | None:
@@ -181,8 +239,8 @@ def thumbnail(root: Path, path: str) -> str | None:
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def verdicts(tiles: Sequence[Tile]) -> list[Verdict]:
+def verdicts(tags: Iterable[Tag]) -> list[Verdict]:
     """The verdicts that occur, in a fixed order: what a legend has to explain."""
     order: tuple[Verdict, ...] = ("right", "wrong", "unknown", "missed")
-    present = {tag.verdict for tile in tiles for tag in tile.predicted + tile.missed}
+    present = {tag.verdict for tag in tags}
     return [verdict for verdict in order if verdict in present]

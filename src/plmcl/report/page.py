@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from plmcl.errors import PlmclError
-from plmcl.report import charts, words
+from plmcl.report import drawing, words
 
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -15,7 +15,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {"figure": words.figure, "count": words.count, "cut": charts.shorten}
+_ENVIRONMENT.filters |= {"figure": words.figure, "count": words.count, "cut": drawing.shorten}
 
 
 def write_page(template: str, out: Path, **values: Any) -> None:

@@ -24,8 +24,17 @@ FIGURES = (
     "mean_reciprocal_rank",
     "known_cells",
 )
-# Only data sets with difficult objects have these.
-FIGURES_IF_ANY = ("mAP_difficult_negative", "mAP_difficult_ignored")
+# Only data sets with difficult objects, or with known negatives, have these.
+FIGURES_IF_ANY = (
+    "mAP_difficult_negative",
+    "mAP_difficult_ignored",
+    "calibration_error",
+    "brier",
+    "precision",
+    "recall",
+    "f1",
+)
+CHANGED = ("image_id", "label", "observed", "pseudo_label")
 PER_LABEL = ("label", "ap", "positives", "negatives", "unknown", "threshold", "threshold_rule")
 
 
@@ -39,6 +48,8 @@ class Result:
         metrics: `FIGURES` and `FIGURES_IF_ANY` on the test split, as fractions and counts; None
             is "not defined".
         per_label: `PER_LABEL`; `ap` is NaN where not defined.
+        changed: `CHANGED`: the training images that pseudo labels changed most, that one first;
+            empty for a method without them.
         curve: `epoch`, `phase`, `train_loss`, `selection`; NaN where not recorded.
     """
 
@@ -46,6 +57,7 @@ class Result:
     record: RunRecord
     metrics: dict[str, float | None]
     per_label: pd.DataFrame
+    changed: pd.DataFrame
     curve: pd.DataFrame
 
     @property
@@ -98,6 +110,9 @@ def read_result(folder: Path) -> Result:
         metrics=_read_metrics(folder / "metrics.json"),
         per_label=_read_csv(
             folder / "per_label.csv", PER_LABEL, texts=("label", "threshold_rule"), stage="evaluate"
+        ),
+        changed=_read_csv(
+            folder / "pseudo_labels.csv", CHANGED, texts=("image_id", "label"), stage="train"
         ),
         curve=_read_csv(
             folder / "history.csv",

@@ -1,10 +1,12 @@
 """What the page says in words: sentences, names, and figures as people read them."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
 from plmcl.data.manifest import Manifest
 from plmcl.data.statuses import USABLE
+from plmcl.grid.published import read_published
 from plmcl.report.results import Result
 
 FIGURE_NAMES = {
@@ -14,6 +16,11 @@ FIGURE_NAMES = {
     "mAP_difficult_negative": "mAP, difficult objects counted as absent (published protocol)",
     "mAP_difficult_ignored": "mAP, difficult objects ignored",
     "mean_reciprocal_rank": "mean reciprocal rank",
+    "calibration_error": "expected calibration error",
+    "brier": "Brier score",
+    "precision": "precision (micro, at the labels' thresholds)",
+    "recall": "recall (the same)",
+    "f1": "F1 (the same)",
     "labels": "labels",
     "labels_averaged": "labels averaged",
     "labels_without_positives": "labels without a known positive",
@@ -141,6 +148,16 @@ def setting_in_words(setting: str) -> str:
     return _SETTINGS.get(kind, "{}").format(percent or setting)
 
 
+def published(result: Result) -> str:
+    """The paper's figure for a run such as this; empty where it has none."""
+    params = result.record.params
+    smoothed = "-LS" if params.get(f"methods.{result.method}.smoothing") else ""
+    modes = read_published().tables.get(str(params.get("model.backbone")), {})
+    rows = modes.get(str(params.get("data.source")), {}).get(str(params.get("train.mode")), {})
+    printed = rows.get(f"{result.method.upper()}{smoothed}", {}).get(result.setting)
+    return "" if printed is None else f"the paper: {printed:.1f}"
+
+
 def selection_name(result: Result) -> str:
     """What epochs are chosen by, and on which split."""
     name = result.record.selection_key.partition("/")[2] or result.figure
@@ -218,6 +235,11 @@ def exact(name: str, value: float | None) -> str:
     if name.startswith("mAP"):
         return f"{100 * value:.2f}"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+
+
+def percent(share: float) -> str:
+    """Such as "41.7"; "n/a" for NaN."""
+    return "n/a" if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def count(number: float | None, noun: str) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
-from plmcl.retraining.records import read_record, write_record
+from plmcl.records import read_record, write_record
 
 Figures = dict[str, float | int | None]
 LabelRow = dict[str, str | float | int | None]

@@ -5,7 +5,7 @@ the same ones for both models (Efron & Tibshirani 1993). Nothing is copied for i
 was drawn three times weighs three.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,27 +50,55 @@ def bootstrap_gains(
     Raises:
         PlmclError: As `plmcl.ranking.check_cells`.
     """
-    check_cells(targets, observed, first)
-    check_cells(targets, observed, second)
+    maps = bootstrap_maps(targets, observed, [first, second], resamples=resamples, seed=seed)
+    gains: Floats = maps[1] - maps[0]
+    return gains
+
+
+def bootstrap_maps(
+    targets: NDArray[Any],
+    observed: Bools,
+    models: Sequence[NDArray[Any]],
+    *,
+    resamples: int,
+    seed: int,
+) -> Floats:
+    """The mAP of each model on each resample of the images.
+
+    Args:
+        targets: As in `bootstrap_gains`, and so are the others.
+        observed: (N, L) bool.
+        models: M times (N, L), probabilities.
+        resamples: How many.
+        seed: Of the draws.
+
+    Returns:
+        (M, resamples), NaN where no label has both.
+
+    Raises:
+        PlmclError: As `plmcl.ranking.check_cells`.
+    """
+    for probs in models:
+        check_cells(targets, observed, probs)
     positive = observed & (targets == 1)
     columns = np.flatnonzero(positive.any(axis=0) & (observed & ~positive).any(axis=0))
     positive, observed = positive[:, columns], observed[:, columns]
     rankings = [
-        [_WeightedRanking(positive[:, i], observed[:, i], probs[:, c]) for probs in (first, second)]
+        [_WeightedRanking(positive[:, i], observed[:, i], probs[:, c]) for probs in models]
         for i, c in enumerate(columns)
     ]
     # (L, N), to weigh all labels' images at once.
     sides = [cells.T.astype(np.float32) for cells in (positive, observed & ~positive)]
-    gains = []
+    means = []
     for weights in _draw(len(targets), resamples, seed):
         defined = np.logical_and(*((side @ weights > 0) for side in sides))
-        total = np.zeros(weights.shape[1])
-        for (one, other), counts in zip(rankings, defined, strict=True):
-            gain = other.average_precision(weights) - one.average_precision(weights)
-            total += np.where(counts, gain, 0)
+        totals = np.zeros((len(models), weights.shape[1]))
+        for ranked, counts in zip(rankings, defined, strict=True):
+            for total, ranking in zip(totals, ranked, strict=True):
+                total += np.where(counts, ranking.average_precision(weights), 0)
         number = defined.sum(axis=0)
-        gains.append(np.where(number > 0, total / np.maximum(number, 1), np.nan))
-    return np.concatenate(gains)
+        means.append(np.where(number > 0, totals / np.maximum(number, 1), np.nan))
+    return np.concatenate(means, axis=1)
 
 
 def interval(values: Floats) -> tuple[float, float] | None:

@@ -22,12 +22,12 @@ from plmcl.data.rows import truth_rows
 from plmcl.errors import PlmclError
 from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
+from plmcl.records import read_record, write_record
 from plmcl.retraining.arrival import Receipt, receive
 from plmcl.retraining.checkout import Checkout, fast_forward, tag, user_commit
 from plmcl.retraining.delivered import accepted, last_delivery, snapshot, waiting
 from plmcl.retraining.gate import Decision, Scored, decide
 from plmcl.retraining.production import Production, ProductionRecord, Version, sha256_of
-from plmcl.retraining.records import read_record, write_record
 from plmcl.retraining.scored import truth_table
 from plmcl.run_record import RunRecord
 from plmcl.stages.paths import Paths

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from plmcl.errors import PlmclError
-from plmcl.retraining.records import read_record, write_record
+from plmcl.records import read_record, write_record
 from plmcl.retraining.scored import Scored
 from plmcl.schemas import Labels, Predictions, read_table
 

@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from plmcl.durable import sync
-from plmcl.errors import PlmclError
+from plmcl.errors import NO_ROOM, PlmclError
 from plmcl.scoring.formats import WRITERS, Format, Record, json_line
 from plmcl.scoring.inputs import Listed
 
@@ -141,7 +141,7 @@ def open_partial(out: Path) -> Iterator[Partial]:
     """Make `FILE.partial`, or find it as it was left, and keep other runs out of it.
 
     Raises:
-        PlmclError: Another run is at work on it.
+        PlmclError: Another run is at work on it, or the disk is full.
     """
     folder = out.with_name(f"{out.name}.partial")
     try:
@@ -156,5 +156,12 @@ def open_partial(out: Path) -> Iterator[Partial]:
         raise PlmclError(f"{folder}: another plmcl predict is at work on it") from None
     try:
         yield Partial(folder)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise PlmclError(
+            f"{folder}: {error.strerror}; make room, and type the same command again: it goes on "
+            "where it stopped"
+        ) from None
     finally:
         lock.release()

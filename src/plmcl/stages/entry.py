@@ -1,5 +1,6 @@
 """How a stage or a command ends: exit codes, one line for the user, a signal that is not lost."""
 
+import ctypes
 import errno
 import os
 import signal
@@ -10,7 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from plmcl.errors import PlmclError
+from plmcl.errors import NO_ROOM, PlmclError
 
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "true",
@@ -18,18 +19,25 @@ TELEMETRY_OFF = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DVC_NO_ANALYTICS": "1",
 }
-DISK_PROBLEMS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
+DISK_PROBLEMS = {*NO_ROOM, errno.EROFS, errno.EACCES}
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h: the signal that a process gets when its parent dies
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def run_stage(function: Callable[..., None]) -> None:
-    """Run a function as a command, its parameters as arguments."""
+    """Run a function as a command, its parameters as arguments.
+
+    Under DVC it ends when DVC does: DVC hands no signal on, and a repeat would run beside it.
+    """
+    if "DVC_STAGE" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(function)
     run_app(app)
 
 
 def run_app(app: Callable[..., Any]) -> None:
-    """Run a Typer app: a PlmclError is one message and its exit code, SIGTERM is an exit."""
+    """Run a Typer app: a PlmclError is one message and its exit code, signals are exits."""
     os.environ.update(TELEMETRY_OFF)
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -40,8 +48,14 @@ def run_app(app: Callable[..., Any]) -> None:
     except OSError as error:
         if error.errno not in DISK_PROBLEMS:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        advice = "; make room, and type the same command again" if error.errno in NO_ROOM else ""
+        print(f"error: {error}{advice}", file=sys.stderr)
         sys.exit(PlmclError.exit_code)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # Typer's answer to Ctrl-C, without a word
+            told = "interrupted: the same command goes on with what has been stored"
+            print(told, file=sys.stderr)
+        raise
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:

@@ -19,6 +19,7 @@ from plmcl.evaluation import Evaluation, difficult_both_ways, evaluate, predict_
 from plmcl.models import Classifier, load_classifier
 from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
+from plmcl.reliability import both_known, decide_by_label, reliability
 from plmcl.run_record import RunRecord
 from plmcl.stages.entry import run_stage
 from plmcl.stages.paths import Paths
@@ -74,6 +75,13 @@ def run(
         calibration.probabilities(cut_logits),
         positives_per_image(params.labels.per_image, manifest, splits),
     )
+    if both_known(test.targets, test.observed):
+        evaluation.metrics["calibration_error"] = reliability(
+            test.targets, test.observed, probs
+        ).error
+        decided = decide_by_label(test.targets, test.observed, probs, thresholds.values)
+        for name, (value,) in vars(decided).items():
+            evaluation.metrics[name] = None if np.isnan(value) else float(value)
     per_label = per_label_table(manifest.label_names, evaluation, thresholds, calibration)
     per_label = per_label.assign(**errors)
     _write(paths.run(setting, method), manifest, test, probs, evaluation, per_label)

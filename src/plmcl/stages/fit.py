@@ -1,5 +1,6 @@
 """From a folder of photos to a tagger: the same stages, chained, without git, DVC or MLflow."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,8 +53,14 @@ def run(request: Request, out: Path) -> Path:
     """Make a tagger in `out`; the path of model.onnx there.
 
     Raises:
-        PlmclError: There are no images, the labels do not fit them, or a name is unknown.
+        PlmclError: There are no images, the labels do not fit them, or a name is unknown; or
+            `torchrun` started several processes.
     """
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise PlmclError(
+            "torchrun: fit works in one process; several GPUs train in a project whose data.source "
+            "is folder, by torchrun -m plmcl.stages.train SETTING METHOD"
+        )
     if not request.photos.is_dir():
         raise PlmclError(f"{request.photos}: not a folder")
     if out.resolve().is_relative_to(request.photos.resolve()):
@@ -74,6 +81,7 @@ def run(request: Request, out: Path) -> Path:
     results: dict[str, tuple[RunRecord, Evaluation]] = {}
     for method in request.methods:
         record = train.run(paths, params, request.setting, method, track=False)
+        assert record is not None
         evaluation = evaluate.run(paths, params, request.setting, method, track=False)
         results[method] = record, evaluation
     best = max(results, key=lambda method: results[method][0].best_selection)

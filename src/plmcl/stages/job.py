@@ -2,10 +2,10 @@
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,17 +22,21 @@ from plmcl.data.loading import (
     FeatureBatches,
     ImageBatches,
     ImageRows,
+    on_device,
     sequential_batches,
 )
 from plmcl.data.manifest import Manifest
 from plmcl.data.rows import Rows, positives_per_image, training_rows, truth_rows
+from plmcl.distribution import from_first, join_parts, make_fabric, part_of
 from plmcl.errors import PlmclError
 from plmcl.evaluation import evaluate, predict, selection_score
 from plmcl.features import cached_features
 from plmcl.heads import LinearHead, UnitHead, make_head
+from plmcl.labels.initial import make_store
+from plmcl.labels.mapped import MappedStore
 from plmcl.labels.store import LabelStore
 from plmcl.methods import make_method
-from plmcl.methods.base import Batch, Context, Head, Method
+from plmcl.methods.base import Batch, Context, Head, Method, State
 from plmcl.models import (
     Classifier,
     Weights,
@@ -130,6 +134,17 @@ class Job:
         return Recipe(**self.params.image.model_dump())
 
     @property
+    def precision(self) -> str:
+        """That of training, as `Fabric` calls it."""
+        return _precision(self.params.train.precision)
+
+    @property
+    def place(self) -> str:
+        """Where training runs: the device, and on how many of them."""
+        ranks = self.fabric.world_size
+        return f"{self.fabric.device}" if ranks == 1 else f"{ranks} x {self.fabric.device.type}"
+
+    @property
     def trained(self) -> nn.Module:
         """What training changes: the head alone, or all weights."""
         return self.model if "fine_tune" in self._phases else self.model.head
@@ -140,8 +155,16 @@ class Job:
         checkpoints: Checkpoints | None,
         on_epoch: Callable[[dict[str, Any]], None],
         progress: Callable[[int, int], None],
+        figures: Callable[[Context], dict[str, Any]] | None = None,
     ) -> Fitted:
         """Train; `model` holds the best weights afterwards. The arguments are `training.fit`'s."""
+        if isinstance(self.store, MappedStore):
+            if checkpoints is None:
+                raise PlmclError(
+                    "train.state_memory_mb: the label state needs more, and a grid keeps it in "
+                    "memory: raise it"
+                )
+            self.store.open(checkpoints.generations)
         head = self.model.head
         if isinstance(head, UnitHead):
             head.center.copy_(self.features_of(self.train)[0].mean(dim=0))
@@ -157,13 +180,15 @@ class Job:
             on_epoch=on_epoch,
             progress=progress,
             solved=self._solve() if self.method.solves else None,
+            figures=figures,
         )
 
     def predict(self, rows: Rows) -> NDArray[np.float32]:
         """Probabilities (N, L) of images, by the weights that `model` holds now."""
         if self.trained is self.model.head:
             return _predict_features(self.model.head, self.features_of(rows)[0])
-        return self._predict_images(self.model, self._images(rows))
+        part = part_of(len(rows), self.fabric)
+        return self._predict_images(self.model, self._images(rows, part))
 
     def features_of(self, rows: Rows, kind: Augmentation = "none", views: int = 1) -> Tensor:
         """Features of images under the pretrained backbone: (views, N, D), on the device.
@@ -220,7 +245,7 @@ class Job:
 
     def _fine_tune(self) -> PhaseRun:
         phase = self.params.train.fine_tune
-        selection = self._images(self.selection)
+        selection = self._images(self.selection, part_of(len(self.selection), self.fabric))
         return PhaseRun(
             name="fine_tune",
             network=self.model,
@@ -229,6 +254,7 @@ class Job:
                 self._order(phase),
                 augmentation=phase.augmentation,
                 strong=self.method.needs_strong_view,
+                epochs=sum(getattr(self.params.train, name).epochs for name in self._phases),
             ),
             epochs=phase.epochs,
             learning_rate=phase.learning_rate,
@@ -236,7 +262,16 @@ class Job:
             head_rate=phase.head_rate,
             frozen_statistics=phase.batch_norm == "frozen",
             ema_decay=phase.ema_decay,
+            sample=self._sample(phase.batch_size),
         )
+
+    def _sample(self, batch_size: int) -> Tensor | None:
+        device, size = self.fabric.device, self.params.image.size
+        # Passes with dropout draw other numbers each time, which the head does without graphs.
+        if device.type != "cuda" or self.method.dropout_passes:
+            return None
+        views = 2 if self.method.needs_strong_view else 1
+        return torch.zeros(views * batch_size, size, size, 3, dtype=torch.uint8, device=device)
 
     def _solve(self) -> dict[str, Any]:
         """Give the head the closed form that is best on the selection split; the history's entry.
@@ -266,22 +301,28 @@ class Job:
         return {"epoch": 0, "phase": phase, "train/loss": float(loss), name: value}
 
     def _order(self, phase: Phase) -> EpochOrder:
-        return EpochOrder(self.train.image_ids, seed=self.params.seed, batch_size=phase.batch_size)
+        return EpochOrder(
+            self.train.image_ids,
+            seed=self.params.seed,
+            batch_size=phase.batch_size,
+            rank=self.fabric.global_rank,
+            ranks=self.fabric.world_size,
+            in_blocks=isinstance(self.store, MappedStore),
+        )
 
-    def _images(self, rows: Rows) -> ImageRows:
-        pixels = None if self.decoded is None else self.decoded.of(rows)
-        return ImageRows(self.images, rows.paths, self.recipe, pixels)
+    def _images(self, rows: Rows, part: slice = slice(None)) -> ImageRows:
+        pixels = None if self.decoded is None else self.decoded.of(rows)[part]
+        return ImageRows(self.images, rows.paths[part], self.recipe, pixels)
 
     def _predict_images(self, model: nn.Module, images: ImageRows) -> NDArray[np.float32]:
-        batches = sequential_batches(images)
-        on_device = ((rows, pixels.to(self.fabric.device)) for rows, pixels in batches)
-        return predict(model, on_device, len(images))
+        batches = on_device(sequential_batches(images), self.fabric.device)
+        return join_parts(predict(model, batches, len(images)))
 
     def _score(self, probs: NDArray[np.float32]) -> Score:
         evaluation = evaluate(self.selection.targets, self.selection.observed, probs)
         name, value = selection_score(evaluation)
         prefix = "val" if self.params.split.protocol == "holdout" else "selected_on_test"
-        return f"{prefix}/{name}", value
+        return f"{prefix}/{name}", from_first(value)
 
 
 def prepare(
@@ -295,6 +336,8 @@ def prepare(
     features_device: torch.device | None = None,
 ) -> Job:
     """Read what the earlier stages wrote and set everything up, the same for the same seed.
+
+    Where `torchrun` started several processes, all of them call this, and `fit` and `predict`.
 
     Args:
         paths: Of the project.
@@ -315,7 +358,7 @@ def prepare(
     method = make_method(method_name, params.methods)
     has_negatives = bool((train.observed & (train.targets == 0)).any())
     refuse_without_negatives(method_name, method, setting, has_negatives)
-    fabric = Fabric(accelerator="auto", devices=1, precision=params.train.precision)
+    fabric = make_fabric(_precision(params.train.precision))
     model, weights = _pretrained(
         params.model.backbone,
         params.model.weights,
@@ -338,18 +381,32 @@ def prepare(
         if not method.solves:
             warm.load_head(model.head, manifest.label_names)
     model.to(fabric.device)
+    if fabric.device.type == "cuda":
+        model.to(memory_format=torch.channels_last)
     targets = torch.from_numpy(train.targets).float().to(fabric.device)
     known = torch.from_numpy(train.observed).to(fabric.device)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(params.seed)
-        state = method.initial_state(targets.cpu(), known.cpu())
+
+    def carry(fresh: State, seen: Tensor, image_ids: Sequence[str]) -> State:
+        if warm is None or not warm.is_of(setting, method_name):
+            return fresh
+        return warm.carry_state(fresh, method, seen, image_ids, manifest.label_names)
+
+    store = make_store(
+        train.image_ids,
+        train.targets,
+        train.observed,
+        method,
+        params.train,
+        seed=params.seed,
+        device=fabric.device,
+        ranks=fabric.world_size,
+        carry=carry,
+    )
     start = None
     if warm is not None:
         names = {"image_ids": train.image_ids, "label_names": manifest.label_names}
-        if warm.is_of(setting, method_name):
-            state = warm.carry_state(state, method, known.cpu(), **names)
         run = setting, method_name
-        start = Start(warm.sha256, warm.describe(method, state, run=run, **names))
+        start = Start(warm.sha256, warm.describe(method, store.names, run=run, **names))
     return Job(
         params=params,
         label_names=manifest.label_names,
@@ -361,15 +418,22 @@ def prepare(
         weights=weights,
         start=start,
         method=method,
-        store=LabelStore(
-            train.image_ids, {name: rows.to(fabric.device) for name, rows in state.items()}
-        ),
+        store=store,
         fabric=fabric,
         images=paths.images,
         features=paths.features,
         features_device=features_device or fabric.device,
         decoded=decoded,
     )
+
+
+def _precision(
+    asked: Literal["auto", "32-true", "bf16-mixed"],
+) -> Literal["32-true", "bf16-mixed"]:
+    if asked != "auto":
+        return asked
+    has_bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16-mixed" if has_bf16 else "32-true"
 
 
 @functools.lru_cache(maxsize=2)

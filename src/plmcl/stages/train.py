@@ -11,11 +11,22 @@ import pandas as pd
 
 from plmcl import tracking
 from plmcl.checkpoint import Checkpoints
+from plmcl.data.manifest import Manifest
+from plmcl.data.rows import truth_rows
+from plmcl.distribution import agree
 from plmcl.evaluation import AP_FLAVOUR
+from plmcl.labels.figures import (
+    GROUP,
+    PseudoLabelFigures,
+    has_pseudo_labels,
+    looked_at,
+    no_changes,
+)
 from plmcl.models import ModelRecord, save_classifier
 from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
 from plmcl.run_record import RunRecord
+from plmcl.schemas import Splits, read_table
 from plmcl.stages.entry import run_stage
 from plmcl.stages.job import PHASES, Job, prepare
 from plmcl.stages.paths import Paths
@@ -25,16 +36,29 @@ from plmcl.training import Fitted
 CODE = tuple(
     f"plmcl.{name}"
     for name in (
-        *("data", "evaluation", "features", "heads", "labels", "methods", "models", "ordering"),
-        *("pooling", "ranking", "stages.job", "training", "warm"),
+        *(
+            "capture",
+            "data",
+            "distribution",
+            "evaluation",
+            "features",
+            "heads",
+            "labels",
+            "methods",
+            "models",
+            "ordering",
+        ),
+        *("pooling", "ranking", "share", "stages.job", "training", "warm"),
     )
 )
 
 
 def run(
     paths: Paths, params: Params, setting: str, method_name: str, *, track: bool = True
-) -> RunRecord:
+) -> RunRecord | None:
     """Train and write everything.
+
+    Where `torchrun` started several processes, all of them call this; rank 0 writes and speaks.
 
     Args:
         paths: Of the project.
@@ -42,22 +66,35 @@ def run(
         setting: Such as `sspl-40`.
         method_name: Such as `plmcl`.
         track: Whether MLflow is told while it runs.
+
+    Returns:
+        The record of the run; None on other ranks than 0.
     """
     job = prepare(paths, params, setting, method_name)
     training = identity(paths, params, setting, method_name, job)
     checkpoints = Checkpoints(paths.checkpoints / f"{setting}-{method_name}" / training)
+    agree("the identity of the training", training)
+    if not job.fabric.is_global_zero:
+        job.fit(checkpoints=checkpoints, on_epoch=lambda entry: None, progress=lambda *counts: None)
+        return None
     record = _record(paths, params, setting, method_name, job, checkpoints)
     resumed = f", goes on after epoch {checkpoints.epoch}" if checkpoints.epoch else ""
     print(
         f"{record.name}: {len(job.train)} images, {int(job.observations.observed.sum())} labels "
-        f"known, {job.params.train.mode}, on {job.fabric.device}{resumed}"
+        f"known, {job.params.train.mode}, on {job.place}, {job.precision}{resumed}"
     )
     if job.start is not None:
         print(job.start.text)
-    with show_progress(f"train {record.name}") as progress:
+    figures = _figures(paths, job)
+    with checkpoints.held(), show_progress(f"train {record.name}") as progress:
 
         def train(on_epoch: Any) -> Fitted:
-            return job.fit(checkpoints=checkpoints, on_epoch=on_epoch, progress=progress)
+            return job.fit(
+                checkpoints=checkpoints,
+                on_epoch=on_epoch,
+                progress=progress,
+                figures=None if figures is None else figures.after,
+            )
 
         if track:
             with tracking.start_run(record, root=paths.root) as mlflow_run:
@@ -71,10 +108,10 @@ def run(
                     )
                 )
                 # Inside: a run without its model is a failed run.
-                _save(paths, setting, method_name, job, fitted, record)
+                _save(paths, setting, method_name, job, fitted, record, figures)
         else:
             fitted = train(lambda entry: None)
-            _save(paths, setting, method_name, job, fitted, record)
+            _save(paths, setting, method_name, job, fitted, record, figures)
             record.status = "FINISHED"
     record.history = fitted.history
     _write_record(paths.run(setting, method_name), record)
@@ -91,6 +128,7 @@ def _save(
     job: Job,
     fitted: Fitted,
     record: RunRecord,
+    figures: PseudoLabelFigures | None,
 ) -> None:
     name, value = fitted.best_score
     model_record = ModelRecord(
@@ -112,6 +150,28 @@ def _save(
     )
     save_classifier(job.model, model_record, paths.model(setting, method_name) / "model.pt")
     job.store.save(paths.model(setting, method_name) / "labels")
+    _write_most_changed(paths.run(setting, method_name), job.label_names, figures)
+
+
+def _figures(paths: Paths, job: Job) -> PseudoLabelFigures | None:
+    """What looks at the pseudo labels, if there are any; the truth is read for it alone."""
+    if not has_pseudo_labels(job.store):
+        return None
+    splits = read_table(paths.splits / "splits.parquet", Splits)
+    shown = splits["image_id"].isin(looked_at(job.train.image_ids))
+    truth = truth_rows(Manifest.read(paths.manifests), splits[shown], "train")
+    known = job.observations
+    return PseudoLabelFigures(job.store, job.method, known.targets, known.observed, truth)
+
+
+def _write_most_changed(
+    run_folder: Path, label_names: list[str], figures: PseudoLabelFigures | None
+) -> None:
+    """pseudo_labels.csv; without a row for a method that keeps none."""
+    run_folder.mkdir(parents=True, exist_ok=True)
+    rows = no_changes() if figures is None else figures.most_changed()
+    rows = rows.assign(label=[label_names[column] for column in rows["label"]])
+    rows.to_csv(run_folder / "pseudo_labels.csv", index=False, lineterminator="\n")
 
 
 def _write_record(run_folder: Path, record: RunRecord) -> None:
@@ -125,6 +185,10 @@ def _write_record(run_folder: Path, record: RunRecord) -> None:
             "selection": [entry[record.selection_key] for entry in record.history],
         }
     )
+    recorded = dict.fromkeys(k for e in record.history for k in e if k.startswith(GROUP))
+    for key in recorded:
+        column = key.replace("/", "_")
+        history[column] = [entry.get(key) for entry in record.history]
     history.to_csv(run_folder / "history.csv", index=False, lineterminator="\n")
 
 
@@ -145,7 +209,8 @@ def _record(
         "seed": str(params.seed),
         "protocol": params.split.protocol,
         "ap": AP_FLAVOUR,
-        "device": str(job.fabric.device),
+        "device": job.place,
+        "precision": job.precision,
         "backbone_weights": job.weights.source,
         "backbone_weights_sha256": job.weights.sha256,
         "data_sha256": paths.data_sha256(),
@@ -165,8 +230,8 @@ def used_params(params: Params, method_name: str) -> dict[str, Any]:
     """The params that a run with a method uses, and no others: flat, by dotted path."""
     used: dict[str, Any] = {"seed": params.seed, "data.source": params.data.source}
     used |= {"labels.per_image": params.labels.per_image}
-    unused = set(params.train.model_fields_set) - {"mode", "warm_start", "precision", "threads"}
-    unused -= set(PHASES[params.train.mode])
+    phases = {phase for names in PHASES.values() for phase in names}
+    unused = phases - set(PHASES[params.train.mode])
     for name, section in (
         ("image", params.image.model_dump(mode="json")),
         ("split", params.split.model_dump()),

@@ -302,6 +302,16 @@ def test_a_label_that_the_list_lacks_is_refused_by_name_case_45(tmp_path):
     assert "'Cat', 'dog'; is 'cat' meant?" in message
 
 
+def test_labels_of_difficult_objects_alone_are_the_reason_that_is_given_case_45(tmp_path):
+    touch(tmp_path, "a.jpg", "b.jpg")
+    only = "<annotation><object><name>{}</name><difficult>1</difficult></object></annotation>"
+    write(tmp_path, {"a.xml": only.format("cat"), "b.xml": only.format("dog")})
+    for difficult in ("negative", "ignore"):
+        message = refusal(folder(labels=".", format="voc", difficult=difficult), tmp_path)
+        assert "none of the 2 images has a label; give some of them labels in" in message
+        assert message.endswith(", which has 2 of difficult objects only")
+
+
 def test_a_file_that_lists_yes_no_and_unknown_leaves_unlisted_nothing_to_say_case_33(tmp_path):
     """Case 33: three states come in as they are."""
     touch(tmp_path, "a.jpg", "b.jpg", "c.jpg")

@@ -123,6 +123,8 @@ class Folder(Source):
             options = Options(self.minus_one, self.crowd, self.difficult)
             found = read_labels(given, ImageIndex(files), options, format=self.format)
             advice = f"give some of them labels in {given}"
+            if len(found.difficult):
+                advice += f", which has {len(found.difficult)} of difficult objects only"
         notes = found.notes | self._count_missing(found, given, root)
         if not (found.labels["value"] == 1).any():
             raise PlmclError(f"{root}: none of the {len(files)} images has a label; {advice}")

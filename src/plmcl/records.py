@@ -26,12 +26,17 @@ def write_record(record: "DataclassInstance", path: Path) -> None:
     sync(path.parent)
 
 
-def read_record(cls: type[T], path: Path, *, missing: str) -> T:
+def read_record(cls: type[T], path: Path, *, missing: str, advice: str = "") -> T:
     """Read what `write_record` wrote, by the rules of the dataclass.
 
+    Args:
+        cls: The dataclass.
+        path: Of the file.
+        missing: What to say where the file is not there.
+        advice: What to do about a file that breaks the rules.
+
     Raises:
-        PlmclError: The file is not there (then with the words of `missing`), is not JSON, or has a
-            missing, unknown or wrong key.
+        PlmclError: The file is not there, is not JSON, or has a missing, unknown or wrong key.
     """
     try:
         return TypeAdapter(cls).validate_json(path.read_bytes())
@@ -40,4 +45,5 @@ def read_record(cls: type[T], path: Path, *, missing: str) -> T:
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"]) or "(top)"
-        raise PlmclError(f"{path}: {key}: {problem['msg']}") from None
+        end = f"; {advice}" if advice else ""
+        raise PlmclError(f"{path}: {key}: {problem['msg']}{end}") from None

@@ -1,0 +1,83 @@
+"""Trainings that end before their time, wherever they are: they go on as if nothing had been."""
+
+import resource
+import signal
+import sys
+
+import mlflow
+import pytest
+from project import ROOT
+
+from plmcl.stages import train
+from plmcl.stages.entry import run_stage
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from training_kills import (
+    METHOD,
+    SETTING,
+    Training,
+    make_small,
+    measure,
+    results,
+    say_places,
+    wait_for,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return make_small(tmp_path_factory.mktemp("kills") / "project", epochs=2)
+
+
+def test_three_random_kills_change_no_byte_of_weights_and_label_state_case_61(project):
+    """One each within steps, evaluation and save; label state in files, in memory, in files."""
+    report = measure(project, 3, seed=1)
+    assert report["same as the uninterrupted training"] == 3
+    assert [kill["label state"] for kill in report["kills"]] == [
+        "in files",
+        "in memory",
+        "in files",
+    ]
+
+
+def test_a_full_disk_and_signals_end_a_run_which_goes_on_as_itself_case_61_case_66(project):
+    def without_room():
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, hard))  # the state is larger
+        work()
+
+    def work():
+        say_places()
+        sys.argv = ["train", SETTING, METHOD]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run_stage(train.main)
+
+    def run():
+        client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")
+        ids = [client.get_experiment_by_name("plmcl").experiment_id]
+        (only,) = client.search_runs(ids)
+        return only.info.run_id, only.info.status
+
+    expected = results(project)  # of the test before this one
+    assert Training(project, without_room).wait() == 2
+    run_id, status = run()
+    assert status == "FAILED"
+    seen = {run_id}
+    for number, place in (
+        (signal.SIGTERM, "steps"),
+        (signal.SIGINT, "evaluation"),
+        (signal.SIGTERM, "save"),
+    ):
+        process = Training(project, work)
+        wait_for(process, place, 1)
+        process.send(number)
+        assert process.wait() == 128 + number
+        run_id, status = run()
+        assert status == "KILLED"
+        seen.add(run_id)
+    assert Training(project, work).wait() == 0
+    assert run() == (*seen, "FINISHED")
+    assert results(project) == expected
