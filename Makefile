@@ -18,7 +18,7 @@ export PLMCL_SHARED_DATA ?= $(abspath ../shared/data)
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help repro test lint format ui plots docs flow schedule demo-retrain lock endurance audit
+.PHONY: help repro test lint format ui plots docs pictures flow schedule demo-retrain lock endurance audit
 help:
 	@echo "make repro     set up, run the whole pipeline, show the result"
 	@echo "make test      all tests, as CI runs them"
@@ -26,6 +26,7 @@ help:
 	@echo "make ui        MLflow's pages, to compare runs"
 	@echo "make plots     DVC's plots, dvc_plots/index.html, without the network"
 	@echo "make docs      these pages as a site, site/index.html"
+	@echo "make pictures  the pages' pictures, out of the last run (needs Chromium)"
 	@echo "make flow      receive what is in data/incoming; retrain, if enough has arrived"
 	@echo "make schedule  do so at the times of flows/prefect.yaml, until stopped"
 	@echo "make demo-retrain  all of that on drawn images in a scratch folder, a few minutes"
@@ -76,6 +77,9 @@ plots: dvc_plots/vega.js
 docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 	@echo "Look: $(VENV)/bin/mkdocs serve, or open site/index.html (without the search)"
+
+pictures: $(VENV)/.installed
+	for script in settings architecture images; do python docs/make_$$script.py || exit; done
 
 flow: $(VENV)/.installed
 	python flows/retrain.py

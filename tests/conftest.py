@@ -10,9 +10,9 @@ LONGEST = (
     "flows/test_retrain.py",
     "test_pipeline.py",
     "grid/test_runner.py",
-    "test_pipeline_runs.py",
     "test_cli.py",
     "stages/test_fit.py",
+    "test_pipeline_runs.py",
     "test_export.py",
     "stages/test_job.py",
 )

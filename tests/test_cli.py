@@ -12,6 +12,7 @@ from PIL import Image
 from project import ROOT, edit_params, environment, make_project, run_command
 from ruamel.yaml import YAML
 
+from plmcl.inference import Tagger
 from plmcl.methods import method_names
 from plmcl.run_record import RunRecord
 
@@ -77,6 +78,12 @@ def test_fit_goes_from_a_folder_to_a_tagger_without_git_or_dvc(tagger):
     assert (tagger / "model.onnx").exists()
     assert (tagger / "report.html").exists()
     assert YAML().load(tagger / "params.yaml")["grid"]["methods"] == ["an", "plmcl"]
+
+
+def test_a_real_backbone_with_real_weights_is_equal_in_onnx(tagger):
+    parity = Tagger(tagger / "model.onnx").card.parity
+    assert max(parity["max_difference"].values()) < 1e-5
+    assert (tagger / "model.onnx").stat().st_size < 14e6
 
 
 def test_fit_says_what_it_assumed_what_the_figures_mean_and_what_to_try(tagger):

@@ -1,5 +1,6 @@
 """The pages say what is there: links, commands, keys, tables, tests."""
 
+import importlib.util
 import json
 import re
 import shlex
@@ -106,6 +107,12 @@ def test_a_printed_command_can_be_typed(line, plmcl_commands):
             lookup(change.partition("=")[0])
         if arguments[0] == "repro":
             assert {target.partition("@")[0] for target in parsed.targets} <= set(STAGES)
+    elif program == "torchrun":
+        from torch.distributed.run import get_args_parser
+
+        parsed = get_args_parser().parse_args(arguments)
+        assert importlib.util.find_spec(parsed.training_script)
+        assert len(parsed.training_script_args) == 2  # setting and method
     elif program == "python":
         assert all((ROOT / argument).exists() for argument in arguments if "/" in argument)
     else:

@@ -20,7 +20,7 @@ from plmcl.labels.settings import Setting, make_draws, observe
 def test_the_four_images_of_the_settings_page_are_what_the_code_shows():
     page = read("docs/settings.md")
     shows, drawn, shown = tables(page)[1:4]
-    names = ["bus", "car", "cat"]
+    names = ["airplane", "anchor", "umbrella"]
     values = {(row["image"], name): 1 for row in shows for name in names if row[name] == "1"}
     ids = pd.Series([row["image"] for row in shows], dtype="str")
     truth = manifest(ids.tolist(), values, names)
@@ -52,7 +52,8 @@ def test_the_figures_are_those_in_metrics_json():
     (listed,) = column(read("docs/pipeline.md"), "in metrics.json")
     assert {name for cell in listed for name in cell.replace("`", "").split(", ")} == {
         *evaluate(np.eye(2), known, probs).metrics, *both_ways, "files_not_used",
-        "brier_uncalibrated", "brier", "labels_calibrated",
+        "brier_uncalibrated", "brier", "labels_calibrated", "calibration_error",
+        "precision", "recall", "f1",
     }  # fmt: skip
     assert set(*column(read("docs/settings.md"), "in metrics.json")) == both_ways
 

@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import PurePosixPath
+from urllib.parse import unquote
 
 import pytest
-from pages import PAGES, read
+from pages import PAGES, read, tables
 from project import ROOT
 
 sys.path.insert(0, str(ROOT / "docs"))  # where its scripts lie
@@ -41,6 +43,23 @@ def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):
     for page in site.rglob("*.html"):
         assert not LOADED.findall(page.read_text("utf-8")), page
     assert not list(site.rglob("*.py"))
+
+
+@pytest.mark.slow
+def test_every_link_and_picture_of_the_built_pages_is_there(site):
+    """What mkdocs does not look at as well: links that were turned by docs/make_site.py, HTML."""
+    pages = {path: path.read_text("utf-8") for path in site.glob("*.html")}
+    ids = {path.name: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in pages.items()}
+    broken = []
+    for path, text in pages.items():
+        for target in re.findall(r'\b(?:href|src)="([^"]*)"', text):
+            file, _, anchor = unquote(unescape(target)).partition("#")
+            if re.match(r"[a-z]+:|//", file) or path.name == "404.html":
+                continue
+            file = (path.parent / file).resolve() if file else path
+            if not file.exists() or (anchor and anchor not in ids.get(file.name, ()) | {"__skip"}):
+                broken.append((path.name, target))
+    assert not broken
 
 
 @pytest.mark.slow
@@ -91,6 +110,24 @@ def test_a_link_for_a_git_host_becomes_one_of_the_site(folder, written, on_the_s
 
     match = LINK.fullmatch(written)
     assert link(*match.groups(), PurePosixPath(folder)) == on_the_site
+
+
+def test_the_picture_of_the_settings_is_the_scripts_with_the_tables_labels():
+    from make_settings import LABELS, ROWS, TRUTH, draw, shown
+
+    drawn, kept = draw(), (ROOT / "docs/images/settings.svg").read_text("utf-8")
+    photographs = re.compile(r"base64,[^\"]+")
+    assert photographs.sub("", kept) == photographs.sub("", drawn)
+    assert len(photographs.findall(kept)) == len(TRUTH)
+    truth, _, table = tables(read("docs/settings.md"))[1:4]
+    assert [(row["image"], tuple(n for n in LABELS if row[n] == "1")) for row in truth] == list(
+        TRUTH.items()
+    )
+    cells = {row["setting"].strip("`"): row for row in table}
+    for name, _ in ROWS:
+        for image_id in TRUTH:
+            said = " ".join(str(shown(name).get((image_id, n), ".")) for n in LABELS)
+            assert cells[name][image_id] == said, (name, image_id)
 
 
 def test_the_picture_of_the_rooms_is_the_scripts_and_its_rooms_are_there():

@@ -5,8 +5,9 @@ from xml.etree import ElementTree
 import pytest
 from grid.small import grid, runs
 
-from plmcl.grid.cost import SECONDS_A_LABEL, draw_cost, hours
+from plmcl.grid.cost import draw_cost
 from plmcl.grid.entries import make_entries
+from plmcl.labels.effort import SECONDS_A_LABEL, hours
 
 
 def test_a_label_takes_28_8_seconds_and_the_papers_394_hours_come_out():
