@@ -114,12 +114,13 @@ class Project:
         def ask() -> None:
             address = f"http://127.0.0.1:{port}/predict"
             headers = {"content-type": "image/jpeg"}
-            while not ended.wait(0.2):
-                try:
-                    answer = httpx.post(address, content=picture, headers=headers, timeout=60)
-                    answers.append((answer.status_code, answer.headers.get("plmcl-model", "")))
-                except httpx.HTTPError:
-                    answers.append((0, ""))
+            with httpx.Client(headers=headers, timeout=60) as client:
+                while not ended.wait(0.2):
+                    try:
+                        answer = client.post(address, content=picture)
+                        answers.append((answer.status_code, answer.headers.get("plmcl-model", "")))
+                    except httpx.HTTPError:
+                        answers.append((0, ""))
 
         with subprocess.Popen(
             command, cwd=self.root, env=self.environment, stderr=subprocess.DEVNULL
