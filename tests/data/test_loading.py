@@ -209,6 +209,8 @@ def test_a_worker_copies_nothing_of_the_list_of_images_case_68(tmp_path):
         pid = os.fork()
         if not pid:
             gc.disable()  # it writes to every object of all tests before
+            for _ in range(1_000):
+                read(0)  # what any reading imports, allocates and touches
             before = own_memory()
             for row in range(0, len(paths), 10):  # of every page
                 read(row)
