@@ -477,6 +477,7 @@ def test_hot_swap_under_load_fails_no_request_and_a_broken_file_changes_nothing(
     for client in clients:
         client.start()
     try:
+        wait_until(lambda: answers)  # of the first model, before there is another
         promote("v0002")
         wait_until(lambda: served()["name"] == "v0002/model.onnx")
         # A broken file is not taken, and is told about.
