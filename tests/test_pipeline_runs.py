@@ -35,7 +35,7 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
     (stage,) = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGTERM)  # to DVC alone
     assert process.wait(60) == -signal.SIGTERM
-    psutil.wait_procs([stage], timeout=60)
+    assert psutil.wait_procs([stage], timeout=120)[0] == [stage]
 
     import mlflow
 
