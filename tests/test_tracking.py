@@ -154,6 +154,34 @@ with start_run(record, root=Path(sys.argv[1])) as run:
 """
 
 
+def test_case_72_a_signal_within_a_transaction_leaves_no_locked_database(root, client):
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    def stop(number, frame):
+        raise SystemExit(128 + number)
+
+    sent = []
+
+    def while_metrics_are_written(connection, cursor, statement, *_):
+        if not sent and "INSERT INTO metrics" in statement:
+            sent.append(statement)
+            signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    event.listen(Engine, "after_cursor_execute", while_metrics_are_written)
+    mine = record()
+    try:
+        with pytest.raises(SystemExit), start_run(mine, root=root) as run:
+            run.log({"train/loss": 0.5}, 1)
+    finally:
+        event.remove(Engine, "after_cursor_execute", while_metrics_are_written)
+        signal.signal(signal.SIGTERM, before)
+    stored = client.get_run(mine.mlflow_run_id)
+    assert stored.info.status == mine.status == "KILLED"
+    assert stored.data.metrics == {"train/loss": 0.5}
+
+
 @pytest.mark.slow
 def test_case_72_sigterm_kills_the_run_and_sigkill_is_noticed_by_the_next(root, client):
     stopped, shot = python(WAIT, root, "stopped"), python(WAIT, root, "shot")

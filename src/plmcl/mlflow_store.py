@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from filelock import FileLock, Timeout
 
 from plmcl.errors import PlmclError
+from plmcl.signals import hold_signals
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -179,7 +180,8 @@ def call(uri: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> 
 
     for wait in (*WAITS_FOR_THE_DATABASE, None):
         try:
-            return function(*args, **kwargs)
+            with hold_signals():  # in a transaction, they would leave it open
+                return function(*args, **kwargs)
         except (MlflowException, SQLAlchemyError, CommandError, OSError, ImportError) as error:
             is_locked = "database is locked" in str(error)
             if is_locked and wait is not None:
