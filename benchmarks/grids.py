@@ -21,8 +21,9 @@ from plmcl.grid.spec import load_grid
 from plmcl.machine import usable_cores
 from plmcl.params import Params, load_params
 from plmcl.stages import download, ingest
-from plmcl.stages.fit import Request, write_params
+from plmcl.stages.fit import write_params
 from plmcl.stages.paths import Paths
+from plmcl.stages.request import Request
 
 SCENES = {
     "scenes20": {"images": 1500, "labels": 20, "size": 160, "labels_per_image": 2.5, "clutter": 8},

@@ -32,7 +32,8 @@ from plmcl.inference import Pixels, Probs, Tagger, tag_files
 from plmcl.machine import usable_cores
 from plmcl.models import load_classifier
 from plmcl.serving.decoding import DecoderPool
-from plmcl.stages.fit import Request, run
+from plmcl.stages.fit import run
+from plmcl.stages.request import Request, survey
 
 TOLERANCE = 1e-3
 DECODE_SECONDS = 30.0
@@ -52,7 +53,7 @@ def train(photos: Path, out: Path) -> tuple[Path, Path, Path]:
         labels_per_photo=None,
         fine_tune=False,
     )
-    tagger = run(request, out)
+    tagger = run(request, survey(request, out), out)
     (weights,), (per_label,) = out.glob("models/*/model.pt"), out.rglob("per_label.csv")
     return weights, per_label, tagger
 

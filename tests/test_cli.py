@@ -91,6 +91,7 @@ def test_fit_says_what_it_assumed_what_the_figures_mean_and_what_to_try(tagger):
     assert "files: 40 ok" in printed
     assert "labels a photo: 1.5 (assumed; say better: --labels-per-photo K)" in printed
     assert "test mAP n/a, mean reciprocal rank of the known labels" in printed
+    assert printed.count("any model has AP 1") == 1  # of two methods
     assert "unlisted: negative" in printed
     assert f"plmcl predict --model {tagger}/model.onnx" in printed
 
@@ -165,7 +166,7 @@ def test_an_unknown_method(photos, tmp_path, plmcl_here):
     done = plmcl_here("fit", photos, "--labels", photos / "labels.csv", "--out", tmp_path / "out",
                  "--method", "plmlc")  # fmt: skip
     assert done.returncode == 2
-    assert f"methods.plmlc: unknown method; known: {', '.join(method_names())}" in done.stderr
+    assert f"--method plmlc: unknown method; known: {', '.join(method_names())}" in done.stderr
     assert "Traceback" not in done.stderr
 
 

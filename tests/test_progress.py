@@ -8,10 +8,20 @@ def test_a_line_at_most_every_ten_seconds_with_the_time_left(capsys, monkeypatch
     now = iter([0.0, 1.0, 10.0, 12.0, 20.0, 21.0])
     monkeypatch.setattr(plmcl.progress.time, "monotonic", lambda: next(now))
     with show_progress("train") as progress:
-        for done in (1, 5, 6, 8, 10):
+        for done in (0, 1, 5, 6, 8, 10):
             progress(done, 10)
     # After 10 s a half is done: 10 s left; after 20 s four fifths: 5 s left.
     assert capsys.readouterr().err == "train: 5/10, 10 s left\ntrain: 8/10, 5 s left\n"
+
+
+def test_what_came_before_the_first_call_is_not_taken_for_the_rate(capsys, monkeypatch):
+    # The features took ten minutes, an epoch takes 4 s; the other 22 take 88, then 19 take 76.
+    now = iter([600.0, *(600.0 + 4 * epoch for epoch in range(1, 7))])
+    monkeypatch.setattr(plmcl.progress.time, "monotonic", lambda: next(now))
+    with show_progress("train") as progress:
+        for epoch in range(7):
+            progress(epoch, 25)
+    assert capsys.readouterr().err == "train: 3/25, 88 s left\ntrain: 6/25, 76 s left\n"
 
 
 def test_quick_work_prints_nothing(capsys):
@@ -22,9 +32,10 @@ def test_quick_work_prints_nothing(capsys):
 
 
 def test_a_rate_counts_what_this_process_did(capsys, monkeypatch):
-    now = iter([0.0, 10.0])
+    now = iter([5.0, 15.0])
     monkeypatch.setattr(plmcl.progress.time, "monotonic", lambda: next(now))
-    with show_progress("predict", unit="images", before=100) as progress:
+    with show_progress("predict", unit="images") as progress:
+        progress(100, 200)
         progress(125, 200)
     # 25 in 10 s, so the other 75 take 30.
     assert capsys.readouterr().err == "predict: 125/200, 2.5 images/s, 30 s left\n"

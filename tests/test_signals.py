@@ -25,9 +25,14 @@ def test_a_signal_acts_after_the_body_and_not_within_it(number, ending):
     signal.signal(signal.SIGTERM, ends_with_143)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     done = []
-    with pytest.raises(ending), hold_signals():
-        signal.raise_signal(number)
-        done.append("the rest of the body")
+
+    def body():
+        with hold_signals():
+            signal.raise_signal(number)
+            done.append("the rest of the body")
+
+    with pytest.raises(ending):
+        body()
     assert done
     assert signal.getsignal(signal.SIGTERM) is ends_with_143
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -43,11 +48,16 @@ def test_without_a_signal_nothing_happens_and_an_error_goes_through():
 def test_a_signal_that_comes_twice_acts_at_once():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     done = []
-    with pytest.raises(KeyboardInterrupt), hold_signals():
-        signal.raise_signal(signal.SIGINT)
-        done.append("after the first")
-        signal.raise_signal(signal.SIGINT)
-        done.append("after the second")
+
+    def body():
+        with hold_signals():
+            signal.raise_signal(signal.SIGINT)
+            done.append("after the first")
+            signal.raise_signal(signal.SIGINT)
+            done.append("after the second")
+
+    with pytest.raises(KeyboardInterrupt):
+        body()
     assert done == ["after the first"]
 
 

@@ -270,13 +270,15 @@ def read_artifact(client, run_id):
 def test_an_evaluation_is_added_to_the_finished_run(root, client):
     mine = record()
     with start_run(mine, root=root) as run:
-        run.log({"val/mAP": 0.5}, 1)
+        run.log({"val/mAP": 0.5}, 2)
     for _ in range(2):
         log_evaluation(mine, {"mAP": 0.75, "labels": 3, "empty": None}, PER_LABEL, root=root)
     stored = client.get_run(mine.mlflow_run_id)
     assert stored.info.status == "FINISHED"
     assert stored.info.end_time == mine.end_time
     assert stored.data.metrics == {"val/mAP": 0.5, "test/mAP": 0.75, "test/labels": 3}
+    points = client.get_metric_history(mine.mlflow_run_id, "test/mAP")
+    assert {point.step for point in points} == {0}  # of the run, not of an epoch
     table = read_artifact(client, mine.mlflow_run_id)
     assert table["label"].tolist() == PER_LABEL["label"].tolist()
     assert table["ap"].tolist() == ["0.5", "", "1.0"]
@@ -320,6 +322,8 @@ def test_a_lost_run_is_restored_once_as_it_was(root, client):
     assert stored.data.tags["metric_nonfinite"] == "train/loss"
     curve = client.get_metric_history(run_id, "val/mAP")
     assert [(point.step, point.value) for point in curve] == [(1, 0.25), (2, 0.5)]
+    (point,) = client.get_metric_history(run_id, "test/mAP")
+    assert point.step == 0
     assert read_artifact(client, run_id)["positives"].tolist() == ["1", "0", "2"]
 
 

@@ -23,19 +23,19 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def show_progress(
-    description: str, *, unit: str = "", before: int = 0
-) -> Iterator[ProgressCallback]:
+def show_progress(description: str, *, unit: str = "") -> Iterator[ProgressCallback]:
     """Yield a callback that shows `done` of `total` on standard error, with the time left.
+
+    The clock starts with the first call: what is done by then is what an earlier process did, or
+    a first step with all that it had to set up, and says nothing of the rest.
 
     Args:
         description: Of the work.
         unit: What is counted; if given, how many of it are done in a second is shown too.
-        before: Of `done`, what an earlier process did: it took no time of this one.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _plain_lines(description, unit, before)
+        yield _plain_lines(description, unit)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -45,7 +45,7 @@ def show_progress(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(description, total=None, completed=before)
+        task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -58,13 +58,16 @@ class _RateColumn(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:.1f} {self._unit}/s")
 
 
-def _plain_lines(description: str, unit: str, before: int) -> ProgressCallback:
-    start = last = time.monotonic()
+def _plain_lines(description: str, unit: str) -> ProgressCallback:
+    start = last = 0.0
+    before: int | None = None
 
     def report(done: int, total: int) -> None:
-        nonlocal last
+        nonlocal start, last, before
         now = time.monotonic()
-        if now - last >= SECONDS_BETWEEN_LINES and before < done < total:
+        if before is None:
+            start, last, before = now, now, done
+        elif now - last >= SECONDS_BETWEEN_LINES and before < done < total:
             rate = (done - before) / (now - start)
             said = f" {rate:.1f} {unit}/s," if unit else ""
             left = f"{(total - done) / rate:.0f} s left"

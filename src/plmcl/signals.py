@@ -36,5 +36,5 @@ def hold_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for signum in came:
+            signal.raise_signal(signum)

@@ -98,7 +98,7 @@ def log_evaluation(
 
     Args:
         record: Of the training.
-        metrics: Logged as `test/<name>`; those that are None are left out.
+        metrics: Logged as `test/<name>` at step 0; those that are None are left out.
         per_label: Becomes the artifact per_label.csv.
         root: Of the project.
     """
@@ -225,9 +225,13 @@ def _log_evaluation(
     per_label: "pd.DataFrame",
     when: int,
 ) -> None:
+    """Figures of the whole run: at step 0, whatever epochs it had, so that MLflow draws bars.
+
+    Its page compares a metric in a line chart as soon as one run's latest value is at step 1 or
+    above.
+    """
     finite, tags = _finite({f"test/{key}": value for key, value in metrics.items()}, record.tags)
-    last = max(map(_epoch, record.history), default=0)
-    store.log(run_id, [(name, value, last) for name, value in finite.items()], when=when, tags=tags)
+    store.log(run_id, [(name, value, 0) for name, value in finite.items()], when=when, tags=tags)
     store.put_text(run_id, per_label.to_csv(index=False, lineterminator="\n"), "per_label.csv")
 
 

@@ -22,8 +22,8 @@ from report_runs import (
 )
 
 from plmcl.errors import PlmclError
-from plmcl.report import words, write_report
-from plmcl.report.results import read_result
+from plmcl.report import top, words, write_report
+from plmcl.report.results import kept_of, read_result
 
 
 class Page(HTMLParser):
@@ -69,19 +69,76 @@ def write(tmp_path):
 def said(*folders):
     """The remarks on some runs, as one text."""
     results = [read_result(folder) for folder in folders]
-    return " ".join(words.remarks(results, max(results, key=lambda result: result.value)))
+    return " ".join(top.remarks(results, kept_of(results)))
 
 
-def test_the_headline_names_the_best_run_and_the_next(tmp_path):
-    best = make_run(tmp_path / "sspl-40-plmcl", metrics=METRICS | {"mAP": 0.8126})
-    results = [read_result(make_run(tmp_path / "sspl-40-an")), read_result(best)]
-    assert words.headline(results, results[1]) == (
-        "plmcl is best under sspl-40 (one label of 40\u00a0% of the images, none of the others): "
-        "mAP 81.3 on 3 test images; next is an with 75.0."
+def headline(*folders):
+    """That of some runs, from the method on."""
+    results = [read_result(folder) for folder in folders]
+    return top.headline(results, kept_of(results))
+
+
+def reached(folder, mean, validation):
+    return make_run(folder, metrics=METRICS | {"mAP": mean}, selection=(0.1, validation))
+
+
+def test_the_headline_names_the_kept_run_and_the_next(tmp_path):
+    plmcl = reached(tmp_path / "sspl-40-plmcl", 0.8126, 0.9)
+    results = [read_result(reached(tmp_path / "sspl-40-an", 0.75, 0.8)), read_result(plmcl)]
+    assert top.headline(results, kept_of(results)) == (
+        "plmcl is kept under sspl-40 (one label of 40\u00a0% of the images, none of the others), "
+        "chosen on the validation split: mAP 81.3 on 3 test images; next is an with 75.0."
     )
-    assert words.subject(results, make_manifest()).startswith(
+    assert top.subject(results, make_manifest()).startswith(
         "2 runs on 3 images (1 truncated set aside) with 3 labels, on average 1.3"
     )
+
+
+def test_a_run_that_is_higher_on_the_test_split_is_named_but_not_kept(tmp_path, write):
+    an, plmcl = tmp_path / "sspl-40-an", tmp_path / "sspl-40-plmcl"
+    reached(an, 0.75, 0.9)
+    reached(plmcl, 0.8126, 0.8)
+    page = write(an, plmcl)
+    assert (
+        "an is kept under sspl-40 (one label of 40 % of the images, none of the others), chosen on "
+        "the validation split: mAP 75.0 on 3 test images; plmcl has a higher test figure, 81.3."
+    ) in page.text
+    assert "an: 75.0 (mAP) - plmcl report" in page.html
+    assert re.search(r"75\.0 (± [0-9.]+ )?kept", page.text)
+    assert re.search(r"81\.3 (± [0-9.]+ )?highest here", page.text)
+    # The rest of the page is about the kept run, too.
+    assert "Labels of the kept run an under sspl-40." in page.text
+    assert "the labels that an under sspl-40 predicts" in page.text
+
+
+def test_a_run_that_is_kept_and_highest_has_both_marks(tmp_path, write):
+    page = write(
+        reached(tmp_path / "sspl-40-an", 0.5, 0.5), reached(tmp_path / "sspl-40-plmcl", 0.75, 0.9)
+    )
+    assert re.search(r"75\.0 (± [0-9.]+ )?kept, highest here", page.text)
+
+
+def test_the_headline_compares_figures_as_they_are_printed(tmp_path):
+    an = reached(tmp_path / "sspl-40-an", 0.75, 0.9)
+    level = reached(tmp_path / "sspl-40-plmcl", 0.75001, 0.8)
+    assert headline(an, level).endswith("mAP 75.0 on 3 test images; plmcl is level.")
+    assert "choice" not in said(an, level)
+
+
+def test_a_higher_figure_of_another_setting_has_the_settings_name(tmp_path):
+    runs = [reached(tmp_path / "fspl-an", 0.8, 0.7), reached(tmp_path / "sspl-40-an", 0.75, 0.9)]
+    assert headline(*runs).endswith("; fspl-an has a higher test figure, 80.0.")
+    runs = [reached(tmp_path / "fspl-an2", 0.8, 0.9), reached(tmp_path / "sspl-60-an", 0.75, 0.7)]
+    assert headline(*runs).endswith("mAP 80.0 on 3 test images.")
+
+
+def test_the_first_of_equal_runs_is_kept_as_fit_keeps_it(tmp_path):
+    names = ("sspl-40-an", "sspl-40-plmcl")
+    results = [read_result(make_run(tmp_path / name)) for name in names]
+    assert kept_of(results) is results[0]
+    unknown = read_result(make_run(tmp_path / "sspl-40-epr", selection=(None, None)))
+    assert kept_of([unknown, results[1]]) is results[1]
+    assert kept_of([unknown]) is unknown
 
 
 def test_the_table_has_a_row_a_method_a_column_a_setting_and_says_what_is_missing(tmp_path, write):
@@ -94,8 +151,8 @@ def test_the_table_has_a_row_a_method_a_column_a_setting_and_says_what_is_missin
     rows = [Page(f"</style>{row}").text for row in table.split("<tr>")[1:]]
     rows = [re.sub(" ± [0-9.]+", "", row) for row in rows]
     assert rows == [
-        "an 25.0 trained in 3 min 20 s 50.0 trained in 3 min 20 s",
-        "plmcl not run 75.0 best here",
+        "an 25.0 kept trained in 3 min 20 s 50.0 trained in 3 min 20 s",
+        "plmcl not run 75.0 highest here",
     ]
     assert "Every run: 2 of 3 labels averaged, 3 images." in page.text
 
@@ -165,12 +222,14 @@ def test_only_positives_known_means_no_map_and_the_page_says_why(tmp_path, write
         manifest=make_manifest("unknown"),
     )
     assert (
-        "plmcl is best under given (the labels as given): mean reciprocal rank 0.900" in page.text
-    )
+        "an is kept under given (the labels as given), chosen on the validation split: mean "
+        "reciprocal rank 0.800 on 3 test images; plmcl has a higher test figure, 0.900."
+    ) in page.text
     assert (
         "mAP is n/a: every label that is known on the test images is a positive one, and on those "
         "alone any model has an average precision of 1."
     ) in page.text
+    assert page.text.count("every label that is known on the test images") == 1
     assert "Average precision is n/a for every label" in page.text
     assert page.html.count('<svg viewBox="0 0 360') == 1  # no chart without a bar in it
     assert not re.search(r"\bnan\b|\bNone\b", page.text)
@@ -185,6 +244,16 @@ def test_no_figure_at_all_is_said_and_does_not_break_the_page(tmp_path, write):
     assert "n/a: no epoch of any run has a figure" in page.text
 
 
+def test_the_reason_why_there_is_no_map_stands_below_the_table_and_not_in_its_rows(tmp_path, write):
+    nothing = POSITIVES_ONLY | {"mean_reciprocal_rank": None, "labels_without_positives": 3}
+    names = ("fspl-an", "fspl-epr", "fspl-plmcl")
+    page = write(*(make_run(tmp_path / name, metrics=nothing, ap=(None,) * 3) for name in names))
+    table, _, rest = page.html.partition("<tbody>")[2].partition("</tbody>")
+    assert Page(f"</style>{table}").text.count("n/a") == 3
+    assert "no label has both" not in table
+    assert rest.partition("<details>")[0].count("mAP is n/a: no label has both") == 1
+
+
 def test_a_run_chosen_on_the_test_split_is_called_optimistic(tmp_path, write):
     page = write(
         make_run(tmp_path / "sspl-40-an", tags={"protocol": "paper", "seed": "0"}),
@@ -197,14 +266,12 @@ def test_a_run_chosen_on_the_test_split_is_called_optimistic(tmp_path, write):
     assert "On new images expect less." in page.text
 
 
-def test_a_method_that_validation_prefers_is_named(tmp_path):
+def test_why_a_run_is_kept_that_is_not_the_highest_is_said(tmp_path):
     text = said(
-        make_run(tmp_path / "sspl-40-an", selection=(0.1, 0.9)),
-        make_run(tmp_path / "sspl-40-plmcl", metrics=METRICS | {"mAP": 0.8}),
+        reached(tmp_path / "sspl-40-an", 0.75, 0.9), reached(tmp_path / "sspl-40-plmcl", 0.8, 0.8)
     )
-    assert "On the validation split, which is the one to choose a method on, an is ahead" in text
-    text = said(tmp_path / "sspl-40-plmcl")
-    assert "On the validation split, which is" not in text
+    assert "there no run is ahead of sspl-40-an. The test split only measures" in text
+    assert "no run is ahead" not in said(tmp_path / "sspl-40-plmcl")
 
 
 def test_a_method_below_the_baseline_is_said_with_advice_case_41(tmp_path):
@@ -280,7 +347,7 @@ def test_of_many_labels_both_ends_are_shown(tmp_path, write):
     per_label.to_csv(run / "per_label.csv", index=False)
     page = write(run)
     assert "The 30 highest and the 30 lowest of 103 are shown" in page.text
-    charts = page.html.partition("Labels of the best run")[2].partition("<details>")[0]
+    charts = page.html.partition("Labels of the run")[2].partition("<details>")[0]
     shown = [int(number) for number in re.findall(r">label (\d+)<", charts)]
     assert shown == [*range(99, 69, -1), *range(29, -1, -1)]
 

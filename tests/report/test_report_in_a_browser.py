@@ -139,7 +139,7 @@ def test_the_report_is_whole_at_any_width_in_light_and_dark(browser, page, width
     assert seen[0][0] != seen[1][0]
     assert seen[0][1] != seen[1][1]
     assert browser.run(HEADINGS) == [
-        "Results", "Learning curves", "mAP against annotation", "Labels of the best run",
+        "Results", "Learning curves", "mAP against annotation", "Labels of the kept run",
         "Calibration", "Thresholds", "Pseudo labels", "Labels that come together", "Pictures",
         "How to go on",
     ]  # fmt: skip

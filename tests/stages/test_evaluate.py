@@ -3,7 +3,7 @@
 import numpy as np
 
 from plmcl.evaluation import difficult_both_ways, evaluate
-from plmcl.stages.evaluate import summary
+from plmcl.stages.evaluate import summary, why_no_map
 
 
 def test_both_figures_of_difficult_objects_are_printed_case_27():
@@ -17,3 +17,15 @@ def test_both_figures_of_difficult_objects_are_printed_case_27():
     assert summary(evaluation).endswith(
         "; difficult objects as negatives, the published protocol, 50.0; ignored 100.0"
     )
+    assert why_no_map(evaluation) == ""
+
+
+def test_why_there_is_no_map_is_apart_from_the_figure():
+    """A table of methods says it once; by hand: the one known label stands second of two."""
+    targets = np.array([[0, 1]])
+    known = evaluate(targets, targets == 1, np.array([[0.9, 0.8]]))
+    assert summary(known) == "test mAP n/a, mean reciprocal rank of the known labels 0.500"
+    assert why_no_map(known).startswith("no label has known positives and known negatives there")
+    nothing = evaluate(targets, np.zeros((1, 2), dtype=bool), np.array([[0.9, 0.8]]))
+    assert summary(nothing) == "test mAP n/a"
+    assert why_no_map(nothing) == "no known positive label on 1 test images"

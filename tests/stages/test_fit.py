@@ -11,7 +11,8 @@ import pytest
 from plmcl.inference import Tagger, tag_files
 from plmcl.methods import method_names
 from plmcl.stages import check
-from plmcl.stages.fit import Request, run, write_params
+from plmcl.stages.fit import run, write_params
+from plmcl.stages.request import Request, survey
 
 
 @pytest.mark.slow
@@ -33,7 +34,7 @@ def test_photographs_of_which_few_carry_one_label_become_a_tagger(photos5, tmp_p
         labels_per_photo=None,
         fine_tune=False,
     )
-    tagger = run(request, tmp_path / "tagger")
+    tagger = run(request, survey(request, tmp_path / "tagger"), tmp_path / "tagger")
     printed = capsys.readouterr().out
     assert "files: 302 ok" in printed
     assert "194 train images" in printed

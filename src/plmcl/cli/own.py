@@ -11,9 +11,25 @@ from plmcl.data import MAX_PIXELS
 PARTIAL = 3  # exit code: something was answered, and something was not
 
 
+def can_be_made(path: Path | None) -> Path | None:
+    """An option's file or folder, refused before hours of work and not after them."""
+    if path is not None:
+        nearest = next(parent for parent in path.absolute().parents if parent.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+            raise typer.BadParameter(f"{path}: {nearest} is no folder that can be written to")
+    return path
+
+
 def fit(
     photos: Annotated[Path, typer.Argument(help="Folder of images.")],
-    out: Annotated[Path, typer.Option(help="Folder for the tagger and all that belongs to it.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder for the tagger and all that belongs to it.",
+            file_okay=False,
+            callback=can_be_made,
+        ),
+    ],
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -41,12 +57,19 @@ def fit(
     fine_tune: Annotated[
         bool, typer.Option("--fine-tune", help="Also train the backbone: better, and slower.")
     ] = False,
+    format: Annotated[
+        str, typer.Option(help="Of the labels, if their names do not tell.")
+    ] = "auto",
+    missing: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the photos in labels that may be absent.")
+    ] = 0.0,
 ) -> None:
     """Train a tagger on a folder of photos of which some carry a label.
 
     Example: plmcl fit photos --labels labels.csv --out tagger
     """
-    from plmcl.stages.fit import Request, run
+    from plmcl.errors import PlmclError
+    from plmcl.stages.request import Request, in_options, survey
 
     request = Request(
         photos=photos,
@@ -57,17 +80,18 @@ def fit(
         methods=method or ["an", "epr", "ridge"],
         labels_per_photo=labels_per_photo,
         fine_tune=fine_tune,
+        format=format,
+        missing=missing,
     )
-    run(request, out)
+    try:
+        annotations = survey(request, out)
+        # With torch, which takes seconds: only for what can be used.
+        from plmcl.stages.fit import run
 
-
-def can_be_made(path: Path | None) -> Path | None:
-    """An option's file or folder, refused before hours of work and not after them."""
-    if path is not None:
-        nearest = next(parent for parent in path.absolute().parents if parent.exists())
-        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-            raise typer.BadParameter(f"{path}: {nearest} is no folder that can be written to")
-    return path
+        run(request, annotations, out)
+    except PlmclError as error:
+        error.args = (in_options(str(error)),)
+        raise
 
 
 def doctor(

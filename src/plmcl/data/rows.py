@@ -71,7 +71,7 @@ def positives_per_image(given: float | None, manifest: Manifest, splits: pd.Data
     k = _count_labels(manifest, splits) if given is None else given
     if not 0 < k < len(manifest.label_names):
         raise PlmclError(
-            f"labels.per_image (fit: --labels-per-photo): {k:g} labels an image on average, of "
+            f"labels.per_image: {k:g} labels an image on average, of "
             f"{len(manifest.label_names)} labels in all; it must be above 0 and below that"
         )
     return k

@@ -10,7 +10,7 @@ import pandas as pd
 from plmcl.data.duplicates import alike_across, same_bytes_across
 from plmcl.data.manifest import Manifest
 from plmcl.errors import PlmclError
-from plmcl.report import charts, words
+from plmcl.report import charts, top, words
 from plmcl.report.gallery import (
     EXTREMES,
     IMAGES,
@@ -22,7 +22,7 @@ from plmcl.report.gallery import (
     verdicts,
 )
 from plmcl.report.page import write_page
-from plmcl.report.results import FIGURES_IF_ANY, Result, read_result
+from plmcl.report.results import FIGURES_IF_ANY, Result, kept_of, read_result
 from plmcl.report.scores import Scores, read_scores, thresholds_of
 from plmcl.report.sections import (
     cost_section,
@@ -60,35 +60,35 @@ def write_report(
     if not models:
         raise PlmclError("report: no run to report; train and evaluate one first")
     results = [read_result(folder) for folder in models]
-    best = max(results, key=lambda result: (result.metrics["mAP"] is not None, result.value or 0))
-    rivals = [result for result in results if result.setting == best.setting]
+    kept = kept_of(results)
+    rivals = [result for result in results if result.setting == kept.setting]
     names = manifest.label_names
     scores = {result.folder: read_scores(result.folder, manifest) for result in rivals}
     colours = {m: i for i, m in enumerate(_in_order([result.method for result in results]))}
-    galleries = _galleries(best, scores[best.folder], manifest, root)
+    galleries = _galleries(kept, scores[kept.folder], manifest, root)
     courses = pseudo_label_section(rivals)
     changes = make_changes(courses[0]["result"].changed, manifest, root) if courses else []
     shown_tags = [tag for _, tiles in galleries for tile in tiles for tag in tile.tags]
-    labels = _shown_labels(best.per_label)
+    labels = _shown_labels(kept.per_label)
     alike = alike_across(manifest, splits)
     write_page(
         "index.html.j2",
         out,
-        headline=words.headline(results, best),
-        subject=words.subject(results, manifest),
-        remarks=words.remarks(results, best),
-        best=best,
+        headline=top.headline(results, kept),
+        subject=top.subject(results, manifest),
+        remarks=top.remarks(results, kept),
+        kept=kept,
         optimistic=words.OPTIMISTIC,
-        grid=_grid(results, best, _intervals(results, scores, manifest)),
+        grid=_grid(results, kept, _intervals(results, scores, manifest)),
         colours=colours,
         curves=_curves(results, colours),
         methods=list(colours),
-        selection=words.selection_name(best),
+        selection=words.selection_name(kept),
         labels=labels,
         bars=_bars(labels),
-        shown=words.shown(len(labels), best),
+        shown=words.shown(len(labels), kept),
         scores=score_section(rivals, scores, names, colours),
-        pairs_of_labels=pair_section(best, scores[best.folder], names),
+        pairs_of_labels=pair_section(kept, scores[kept.folder], names),
         courses=courses,
         changes=changes,
         cost=cost_section(
@@ -110,7 +110,7 @@ def write_report(
 
 
 def _galleries(
-    best: Result, scores: Scores, manifest: Manifest, root: Path
+    kept: Result, scores: Scores, manifest: Manifest, root: Path
 ) -> list[tuple[str, list[Tile]]]:
     """Galleries by name: some images of all, the best and the worst scored ones."""
     order = scores.order()
@@ -121,7 +121,7 @@ def _galleries(
         "best": order[:number],
         "worst": order[::-1][:number],
     }
-    thresholds = thresholds_of(best, manifest.label_names)
+    thresholds = thresholds_of(kept, manifest.label_names)
     tiles = {
         name: make_gallery(ids, scores, thresholds, manifest, root) for name, ids in chosen.items()
     }
@@ -153,7 +153,7 @@ def _in_order(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _grid(results: Sequence[Result], best: Result, intervals: dict[Path, str]) -> dict[str, Any]:
+def _grid(results: Sequence[Result], kept: Result, intervals: dict[Path, str]) -> dict[str, Any]:
     """The table of methods (rows) and settings (columns), as the paper prints it."""
     cells = {(result.method, result.setting): result for result in results}
     settings = _in_order([result.setting for result in results])
@@ -164,21 +164,27 @@ def _grid(results: Sequence[Result], best: Result, intervals: dict[Path, str]) -
             leaders.add(max(rivals, key=lambda result: result.value or 0).folder)
     common = len({words.measured_on(result) for result in results}) == 1
     return {
-        "figure": words.FIGURE_NAMES[best.figure],
+        "figure": words.FIGURE_NAMES[kept.figure],
         "settings": [(setting, words.setting_in_words(setting)) for setting in settings],
         "rows": [
             (method, [cells.get((method, setting)) for setting in settings])
             for method in _in_order([result.method for result in results])
         ],
         "leaders": leaders,
-        "common": words.measured_on(best) if common else "",
+        "flags": {
+            result.folder: ", ".join(
+                ["kept"] * (result is kept and len(results) > 1)
+                + ["highest here"] * (result.folder in leaders)
+            )
+            for result in results
+        },
+        "common": words.measured_on(kept) if common else "",
         "details": {
             result.folder: "; ".join(
                 filter(None, ["" if common else words.measured_on(result), words.trained(result)])
             )
             for result in results
         },
-        "why": {result.folder: words.why_no_map(result) for result in results},
         "intervals": intervals,
         "published": {result.folder: words.published(result) for result in results},
     }

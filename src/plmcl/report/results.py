@@ -98,6 +98,16 @@ class Result:
         return None if start is None or end is None else (end - start) / 1000
 
 
+def kept_of(results: Sequence[Result]) -> Result:
+    """The run whose model is kept: the best on the split that epochs are chosen on.
+
+    Of equal ones, and where none has such a figure, the first. The test split has no say.
+    """
+    return max(
+        results, key=lambda result: -math.inf if result.selection is None else result.selection
+    )
+
+
 def read_result(folder: Path) -> Result:
     """Read the files that `train` and `evaluate` wrote for a run.
 

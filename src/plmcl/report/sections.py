@@ -64,11 +64,11 @@ def score_section(
     }
 
 
-def pair_section(best: Result, scores: Scores, label_names: Sequence[str]) -> dict[str, Any]:
+def pair_section(kept: Result, scores: Scores, label_names: Sequence[str]) -> dict[str, Any]:
     """Which labels come together, in truth and as predicted; {} where nothing can be said."""
     if not scores.is_judged:
         return {}
-    found = cooccurrence(scores, thresholds_of(best, label_names), label_names, LABELS)
+    found = cooccurrence(scores, thresholds_of(kept, label_names), label_names, LABELS)
     shares = np.concatenate([found.truth, found.predicted])
     largest = float(np.nanmax(shares)) if np.isfinite(shares).any() else 0.0
     if len(found.labels) < 2 or not largest:

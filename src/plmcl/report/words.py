@@ -1,11 +1,7 @@
 """What the page says in words: sentences, names, and figures as people read them."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 
-from plmcl.data.manifest import Manifest
-from plmcl.data.statuses import USABLE
 from plmcl.grid.published import read_published
 from plmcl.report.results import Result
 
@@ -36,110 +32,7 @@ _SETTINGS = {
     "sfl": "all labels of {}\u00a0% of the images",
     "sspl": "one label of {}\u00a0% of the images, none of the others",
 }
-BASELINE = "an"
 OPTIMISTIC = "optimistic: chosen on the test split"
-
-
-def headline(results: Sequence[Result], best: Result) -> str:
-    """The best run in a plain sentence."""
-    where = f"under {best.setting} ({setting_in_words(best.setting)})"
-    of = f"{count(best.metrics['images_scored'], 'test image')}"
-    if best.value is None:
-        return f"No figure: {why_no_map(best)}."
-    reached = f"{FIGURE_NAMES[best.figure]} {figure(best)} on {of}"
-    if len(results) == 1:
-        return f"{best.method} reaches {reached} {where}."
-    others = [r for r in results if r.setting == best.setting and r is not best]
-    others = [r for r in others if r.figure == best.figure and r.value is not None]
-    if not others:
-        return f"The highest figure is {best.method}'s {where}: {reached}."
-    second = max(others, key=lambda result: result.value or 0)
-    if figure(second) == figure(best):
-        return f"{best.method} and {second.method} are level {where}: {reached}."
-    return (
-        f"{best.method} is best {where}: {reached}; next is {second.method} with {figure(second)}."
-    )
-
-
-def subject(results: Sequence[Result], manifest: Manifest) -> str:
-    """What was trained on what."""
-    params = results[0].record.params
-    images = manifest.usable["image_id"]
-    positives = int((manifest.labels["value"] == 1)[manifest.labels["image_id"].isin(images)].sum())
-    usable = len(images)
-    text = f"{count(len(results), 'run')} on {count(usable, 'image')}"
-    aside = Counter(status for status in manifest.images["status"] if status not in USABLE)
-    if aside:
-        kinds = [f"{number} {status.replace('_', ' ')}" for status, number in sorted(aside.items())]
-        text += f" ({', '.join(kinds)} set aside)"
-    text += f" with {count(len(manifest.label_names), 'label')}"
-    text += f", on average {positives / max(usable, 1):.1f} known on an image"
-    if "model.backbone" in params:
-        text += f"; backbone {params['model.backbone']}"
-    return f"{text}."
-
-
-def remarks(results: Sequence[Result], best: Result) -> list[str]:
-    """What a reader must know so as not to believe too much."""
-    lines = []
-    if why := why_no_map(best):
-        lines.append(f"mAP is n/a: {why}.")
-        if best.value is not None:
-            lines.append(
-                "Instead, the mean reciprocal rank is shown: 1 divided by the place of a known "
-                "label when an image's labels are ordered by score, on average. 1 is perfect."
-            )
-    if any(result.is_optimistic for result in results):
-        lines.append(
-            f"Figures marked “{OPTIMISTIC}” come from the epoch that did best on the very images "
-            "they are measured on: the paper's protocol. On new images expect less."
-        )
-    if choice := _choice_on_validation(results, best):
-        lines.append(choice)
-    lines += _below_the_baseline(results)
-    if results[0].record.params.get("data.source") == "scenes":
-        lines.append(
-            "The pictures are drawn, as a stand-in that needs no download: the figures show that "
-            "the pipeline works, and say nothing about photographs."
-        )
-    if len(results) > 1 and len({result.record.tags.get("seed") for result in results}) == 1:
-        lines.append("Each run has one seed: a small difference between methods may be chance.")
-    return lines
-
-
-def _choice_on_validation(results: Sequence[Result], best: Result) -> str:
-    rivals = [r for r in results if r.setting == best.setting and r.selection is not None]
-    if best.is_optimistic or len(rivals) < 2:
-        return ""
-    chosen = max(rivals, key=lambda result: result.selection or 0)
-    if chosen is best:
-        return ""
-    return (
-        f"On the validation split, which is the one to choose a method on, {chosen.method} is "
-        f"ahead of {best.method}; a choice made on the test split flatters itself."
-    )
-
-
-def _below_the_baseline(results: Sequence[Result]) -> list[str]:
-    """A line for each setting under which a method is worse than assuming negatives."""
-    lines = []
-    for setting in dict.fromkeys(result.setting for result in results):
-        here = [r for r in results if r.setting == setting and r.value is not None]
-        baseline = next((r for r in here if r.method == BASELINE), None)
-        if baseline is None:
-            continue
-        below = [
-            f"{r.method} ({figure(r)})"
-            for r in here
-            if r.figure == baseline.figure and (r.value or 0) < (baseline.value or 0)
-        ]
-        if below:
-            lines.append(
-                f"Under {setting}, {BASELINE} ({figure(baseline)}), which only takes every unknown "
-                f"label for absent, is better than {' and '.join(below)}: try another learning "
-                "rate, more epochs, or another method."
-            )
-    return lines
 
 
 def setting_in_words(setting: str) -> str:
@@ -161,8 +54,12 @@ def published(result: Result) -> str:
 def selection_name(result: Result) -> str:
     """What epochs are chosen by, and on which split."""
     name = result.record.selection_key.partition("/")[2] or result.figure
-    split = "test" if result.is_optimistic else "validation"
-    return f"{FIGURE_NAMES.get(name, name)} on the {split} split"
+    return f"{FIGURE_NAMES.get(name, name)} on the {selection_split(result)} split"
+
+
+def selection_split(result: Result) -> str:
+    """The split that epochs are chosen on."""
+    return "test" if result.is_optimistic else "validation"
 
 
 def why_no_map(result: Result) -> str:
@@ -182,12 +79,12 @@ def why_no_map(result: Result) -> str:
     )
 
 
-def shown(number: int, best: Result) -> str:
+def shown(number: int, kept: Result) -> str:
     """Which labels are not shown, if not all are."""
-    total = len(best.per_label)
+    total = len(kept.per_label)
     if number == total:
         return ""
-    if number > int(best.per_label["ap"].notna().sum()):
+    if number > int(kept.per_label["ap"].notna().sum()):
         which = f"{number} of {total:,} labels are shown, those with an AP first"
     else:
         which = f"the {number // 2} highest and the {number // 2} lowest of {total:,} are shown"

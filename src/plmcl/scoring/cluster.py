@@ -190,7 +190,7 @@ def _run(
     )
     shards, count = len(done), sum(shard.inputs for shard in done.values())
     try:
-        with show_progress("score", unit="images", before=count) as progress:
+        with show_progress("score", unit="images") as progress:
             for row in scored.iter_rows():
                 shard = Done(**row)
                 yield shard

@@ -115,7 +115,7 @@ class _Run:
         predictions: Iterable[Prediction] = tag_sources(
             self._tagger, sources, batch_size=self._batch_size, threads=usable_cores()
         )
-        with show_progress("predict", unit="images", before=before) as progress:
+        with show_progress("predict", unit="images") as progress:
             for done, prediction in enumerate(predictions, before + 1):
                 self.errors += prediction.error is not None
                 yield to_record(prediction)

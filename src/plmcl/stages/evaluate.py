@@ -115,7 +115,7 @@ def per_label_table(
 
 
 def summary(evaluation: Evaluation) -> str:
-    """The headline figure in words, with what it leaves out."""
+    """The headline figure in a few words, with what it leaves out; `why_no_map` goes with it."""
     metrics = evaluation.metrics
     if metrics["mAP"] is not None:
         text = (
@@ -131,11 +131,20 @@ def summary(evaluation: Evaluation) -> str:
         return text
     rank = metrics["mean_reciprocal_rank"]
     if rank is None:
-        return f"test mAP n/a: no known positive label on {metrics['images_scored']} test images"
+        return "test mAP n/a"
+    return f"test mAP n/a, mean reciprocal rank of the known labels {rank:.3f}"
+
+
+def why_no_map(evaluation: Evaluation) -> str:
+    """Why there is no mAP, and what to do; empty if there is one."""
+    metrics = evaluation.metrics
+    if metrics["mAP"] is not None:
+        return ""
+    if metrics["mean_reciprocal_rank"] is None:
+        return f"no known positive label on {metrics['images_scored']} test images"
     return (
-        f"test mAP n/a, mean reciprocal rank of the known labels {rank:.3f}: no label has known "
-        "positives and known negatives there, and among positives alone any model has AP 1. For a "
-        "real figure label some images completely and say unlisted: negative"
+        "no label has known positives and known negatives there, and among positives alone any "
+        "model has AP 1. For a real figure label some images completely and say unlisted: negative"
     )
 
 
@@ -178,7 +187,8 @@ def main(setting: str, method: str) -> None:
     """Evaluate METHOD under SETTING on the test split."""
     params = load_params(Path("params.yaml"))
     evaluation = run(Paths.of_project(Path.cwd(), params.data.source), params, setting, method)
-    print(f"{setting}-{method}: {summary(evaluation)}")
+    why = why_no_map(evaluation)
+    print(f"{setting}-{method}: {summary(evaluation)}{f': {why}' if why else ''}")
 
 
 if __name__ == "__main__":

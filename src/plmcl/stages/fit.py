@@ -1,75 +1,39 @@
 """From a folder of photos to a tagger: the same stages, chained, without git, DVC or MLflow."""
 
-import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 from ruamel.yaml import YAML
 
-from plmcl.data.manifest import Unlisted
-from plmcl.errors import PlmclError
+from plmcl.data.sources.base import Annotations
 from plmcl.evaluation import Evaluation
 from plmcl.methods import make_method
 from plmcl.params import Params, load_params
-from plmcl.presets import read_preset
 from plmcl.report import write_report
 from plmcl.run_record import RunRecord
 from plmcl.schemas import ObservedLabels, Splits, read_table
-from plmcl.stages import check, evaluate, export, ingest, split, train
+from plmcl.stages import evaluate, export, ingest, split, train
 from plmcl.stages.job import refuse_without_negatives
 from plmcl.stages.paths import Paths
+from plmcl.stages.request import Request
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the user asks for, where it differs from presets/fit.yaml.
-
-    Attributes:
-        photos: Folder of images.
-        labels: File or folder of labels, in any format; None: one sub-folder a tag.
-        unlisted: What a label that is not listed for an image means.
-        minus_one: What -1 in the labels means.
-        setting: Label setting; `given` takes the labels as they are.
-        methods: Trained one after the other; the best on the validation split is exported.
-        labels_per_photo: k; None: counted where the labels are complete, else the preset's.
-        fine_tune: Whether all weights are trained after the head.
-    """
-
-    photos: Path
-    labels: Path | None
-    unlisted: Unlisted
-    minus_one: Literal["refuse", "negative", "unknown"]
-    setting: str
-    methods: Sequence[str]
-    labels_per_photo: float | None
-    fine_tune: bool
-
-
-def run(request: Request, out: Path) -> Path:
+def run(request: Request, annotations: Annotations, out: Path) -> Path:
     """Make a tagger in `out`; the path of model.onnx there.
 
+    Args:
+        request: What the user asks for.
+        annotations: What `survey` found of it.
+        out: A folder; made if it is not there.
+
     Raises:
-        PlmclError: There are no images, the labels do not fit them, or a name is unknown; or
-            `torchrun` started several processes.
+        PlmclError: Too few images can be used, or a method cannot learn from such labels.
     """
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        raise PlmclError(
-            "torchrun: fit works in one process; several GPUs train in a project whose data.source "
-            "is folder, by torchrun -m plmcl.stages.train SETTING METHOD"
-        )
-    if not request.photos.is_dir():
-        raise PlmclError(f"{request.photos}: not a folder")
-    if out.resolve().is_relative_to(request.photos.resolve()):
-        raise PlmclError(f"--out: {out} lies among the photos in {request.photos}; choose another")
     out.mkdir(parents=True, exist_ok=True)
     params = write_params(request, out / "params.yaml")
-    check.run(params)
     paths = Paths.of_photos(out, request.photos.resolve())
-    manifest = ingest.run(paths, params)
+    manifest = ingest.run(paths, params, annotations)
     print(_say_k(request, params))
     split.run(paths, params, [request.setting])
     # Said now, and not after the methods before it have been trained.
@@ -102,22 +66,9 @@ def run(request: Request, out: Path) -> Path:
 
 
 def write_params(request: Request, path: Path) -> Params:
-    """Write the params.yaml of a request: the preset, with what the user said in its place."""
-    values = read_preset("fit")
-    values["methods"] = read_preset("methods")
-    values["grid"] = {"settings": [request.setting], "methods": list(request.methods)}
-    values["data"]["path"] = str(request.photos.resolve())
-    values["sources"]["folder"] |= {
-        "labels": None if request.labels is None else str(request.labels.resolve()),
-        "unlisted": request.unlisted,
-        "minus_one": request.minus_one,
-    }
-    if request.labels_per_photo is not None or request.unlisted == "negative":
-        values["labels"]["per_image"] = request.labels_per_photo
-    if request.fine_tune:
-        values["train"]["mode"] = "linear_init"
+    """Write the params.yaml of a request, and read it."""
     with path.open("w", encoding="utf-8") as file:
-        YAML().dump(values, file)  # round trip: the preset's comments stay
+        YAML().dump(request.values(), file)  # round trip: the preset's comments stay
     return load_params(path)
 
 
@@ -142,4 +93,7 @@ def _table(setting: str, results: dict[str, tuple[RunRecord, Evaluation]], best:
         lines.append(
             f"{method:<12} {record.best_selection:<26.3f} {evaluate.summary(evaluation)}{mark}"
         )
+    # All were judged on the same test images: what one lacks, all lack.
+    if why := evaluate.why_no_map(results[best][1]):
+        lines.append(f"test mAP is n/a: {why}")
     return "\n".join(lines)

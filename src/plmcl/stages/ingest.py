@@ -20,14 +20,19 @@ from plmcl.stages.entry import run_stage
 from plmcl.stages.paths import Paths
 
 
-def run(paths: Paths, params: Params) -> Manifest:
+def run(paths: Paths, params: Params, annotations: Annotations | None = None) -> Manifest:
     """Write the manifest of the configured source, and of what was delivered since.
+
+    Args:
+        paths: Of the project.
+        params: All of them.
+        annotations: Of the source, if they have been read.
 
     Raises:
         PlmclError: An input is missing or breaks a rule.
     """
-    source = make_source(params.data.source, params.sources)
-    annotations = source.annotations(paths.raw)
+    if annotations is None:
+        annotations = make_source(params.data.source, params.sources).annotations(paths.raw)
     recipe = Recipe(**params.image.model_dump())
     with show_progress("ingest") as progress:
         manifest = ingest(

@@ -187,7 +187,7 @@ def test_minus_one_is_refused_until_somebody_says_what_it_means_case_46(tmp_path
     """Case 46: -1 is absent in some data sets and not annotated in others."""
     message = error(tmp_path, text)
     assert f"{place}: found -1, which means absent in some files and not annotated" in message
-    assert "sources.folder.minus_one (fit: --minus-one) is negative or unknown" in message
+    assert "sources.folder.minus_one is negative or unknown" in message
 
 
 def test_minus_one_is_what_the_user_says_case_46(tmp_path):
@@ -212,6 +212,23 @@ def test_any_other_value_is_refused_case_34(tmp_path, value):
     assert f"line 3, column 'dog': must be 1, 0 or blank, found '{value}'" in message
     message = error(tmp_path, f"image,label,value\na.jpg,cat,{value}\n")
     assert f"line 2, column value: must be 1, 0 or blank, found '{value}'" in message
+
+
+@pytest.mark.parametrize(
+    ("column", "meant"), [("lables", "labels"), ("Lable", "label"), ("lebels", "labels")]
+)
+def test_a_column_that_may_be_called_labels_is_asked_for(tmp_path, column, meant):
+    message = error(tmp_path, f"image,{column}\na.jpg,1\nb.jpg,cat\n")
+    assert f"labels.csv, line 3: unknown column {column!r}; is {meant!r} meant?" in message
+    assert message.endswith("must be 1, 0 or blank, found 'cat'")
+    # A label may be called so.
+    assert cells(read(tmp_path, f"image,{column}\na.jpg,1\n")) == {("a.jpg", column): 1}
+
+
+def test_a_column_that_may_be_called_value_is_not_passed_over(tmp_path):
+    message = error(tmp_path, "image,label,vlaue\na.jpg,cat,0\n")
+    assert message.endswith("labels.csv: unknown column 'vlaue'; is 'value' meant?")
+    assert cells(read(tmp_path, "image,label,who\na.jpg,cat,0\n")) == {("a.jpg", "cat"): 1}
 
 
 def test_what_pandas_writes_of_a_column_with_blanks_is_read(tmp_path):

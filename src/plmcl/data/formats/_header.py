@@ -4,6 +4,7 @@ Long: `image,labels`. One cell a row: `image,label` and maybe `value`. Wide: `im
 for each label. All may have a column `split`; in the first two, other columns are passed over.
 """
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ def parse_header(names: Sequence[str], path: Path) -> Header:
     """Find the layout that the names of the columns make.
 
     Raises:
-        PlmclError: There is none, or a column is there twice.
+        PlmclError: There is none, or a column is there twice, or one that would be passed over is
+            nearly called `value`: without it, every row is a label that is present.
     """
     known: dict[str, int] = {}
     for place, name in enumerate(names):
@@ -56,6 +58,10 @@ def parse_header(names: Sequence[str], path: Path) -> Header:
     labels = known.get("labels")
     label = known.get("label") if labels is None else None
     value = known.get("value") if label is not None else None
+    if label is not None and value is None:
+        others = {name.strip().lower() for name in names} - known.keys()
+        if near := difflib.get_close_matches("value", others, 1):
+            raise PlmclError(f"{path}: unknown column {shown(near[0])}; is 'value' meant?")
     wide = {}
     if image is not None and labels is None and label is None:
         places = [place for place in range(len(names)) if place not in (image, split)]

@@ -1,5 +1,6 @@
 """Tables of labels, whatever file holds them, in one of the layouts of `_header`."""
 
+import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def _read_wide(
             values = bytes(map(codes.__getitem__, texts))
         except KeyError:
             pairs = zip(columns, texts, strict=True)
-            values = bytes(_code(text, codes, f"{where}, column {shown(n)}") for n, text in pairs)
+            values = bytes(_code_below(name, text, codes, where) for name, text in pairs)
         if image_id is not None:
             image_ids.append(image_id)
             said += values
@@ -177,9 +178,23 @@ def _code(text: str, codes: dict[str, int], where: str) -> int:
     if text in ("-1", "-1.0"):
         raise PlmclError(
             f"{where}: found -1, which means absent in some files and not annotated in others; "
-            "say which: sources.folder.minus_one (fit: --minus-one) is negative or unknown"
+            "say which: sources.folder.minus_one is negative or unknown"
         )
     raise PlmclError(f"{where}: must be 1, 0 or blank, found {shown(text)}")
+
+
+def _code_below(name: str, text: str, codes: dict[str, int], where: str) -> int:
+    # in a label's own column
+    try:
+        return _code(text, codes, f"{where}, column {shown(name)}")
+    except PlmclError as error:
+        close = difflib.get_close_matches(name.lower(), ("labels", "label"), n=1)
+        if not close:
+            raise
+        raise PlmclError(
+            f"{where}: unknown column {shown(name)}; is {close[0]!r} meant? "
+            f"If it is a label: {error}"
+        ) from None
 
 
 def _conflicts(cells: Cells) -> dict[str, int]:
