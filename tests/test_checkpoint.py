@@ -3,7 +3,9 @@
 import hashlib
 import pickle
 import resource
+import shutil
 import signal
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -184,6 +186,24 @@ def test_a_training_is_done_by_one_process_at_a_time(tmp_path, monkeypatch):
         pass
     with Checkpoints(tmp_path / "new").held():
         pass
+
+
+def test_one_that_waits_goes_on_where_the_other_removes_the_directory(tmp_path):
+    directory = tmp_path / "new"
+    first, second, entered = Checkpoints(directory), Checkpoints(directory), threading.Event()
+
+    def wait():
+        with second.held():
+            entered.set()
+
+    with first.held():
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert not entered.wait(0.2)
+        shutil.rmtree(directory)
+    waiting.join(30)
+    assert entered.is_set()
+    assert directory.is_dir()
 
 
 def test_only_tensors_and_plain_types_are_committed(tmp_path):

@@ -237,6 +237,19 @@ def test_an_unfinished_run_is_resumed_as_itself(root, client):
     assert stored.data.metrics["val/mAP"] == 0.75
 
 
+def test_a_finished_run_whose_record_does_not_know_is_resumed(root, client):
+    mine = record()
+    with start_run(mine, root=root) as run:
+        run.log({"val/mAP": 0.25}, 1)
+        mine.write(root / "run.json")
+    before = RunRecord.read(root / "run.json")  # as of a process that ended before it wrote it
+    assert before.status == "RUNNING"
+    with start_run(before, root=root) as run:
+        assert run.run_id == mine.mlflow_run_id
+    stored = client.get_run(mine.mlflow_run_id)
+    assert (stored.info.status, stored.data.metrics) == ("FINISHED", {"val/mAP": 0.25})
+
+
 def test_a_finished_run_is_not_resumed(root, client):
     mine = record()
     with start_run(mine, root=root) as run:

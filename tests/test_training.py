@@ -397,10 +397,13 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
     with pytest.raises(KilledError):
         in_precision(first, make_plmcl(), phases(first, 0), tmp_path / "cut", kill)
     second = make_network(seed=99)  # whatever it starts with is replaced
+    told = []
     fitted, store = in_precision(
-        second, make_plmcl(), phases(second, killed_after), tmp_path / "cut"
+        second, make_plmcl(), phases(second, killed_after), tmp_path / "cut", told.append
     )
     assert fitted == expected
+    # The last one before the kill again: that it was told of is not in the commit.
+    assert told == expected.history[killed_after - 1 :]
     for name, values in whole.state_dict().items():
         assert torch.equal(second.state_dict()[name], values), name
     for name, values in expected_store.state.items():

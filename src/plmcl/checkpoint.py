@@ -49,15 +49,18 @@ class Checkpoints:
         Raises:
             PlmclError: Another process trains here, and goes on doing so for ten seconds.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.directory / "lock")
-        try:
-            lock.acquire(timeout=PATIENCE)
-        except Timeout:
-            raise PlmclError(
-                f"{self.directory}: another process goes on with this training; wait for it, or "
-                "end it and repeat the command"
-            ) from None
+        while not lock.is_locked:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire(timeout=PATIENCE)
+            except FileNotFoundError:
+                continue  # the process that held it ended its training, and removed the directory
+            except Timeout:
+                raise PlmclError(
+                    f"{self.directory}: another process goes on with this training; wait for it, "
+                    "or end it and repeat the command"
+                ) from None
         try:
             yield
         finally:

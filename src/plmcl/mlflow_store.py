@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -180,7 +180,8 @@ def call(uri: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> 
 
     for wait in (*WAITS_FOR_THE_DATABASE, None):
         try:
-            with hold_signals():  # in a transaction, they would leave it open
+            # In a transaction on a file they would leave it open, and the file locked.
+            with hold_signals() if _sqlite_file(uri) else nullcontext():
                 return function(*args, **kwargs)
         except (MlflowException, SQLAlchemyError, CommandError, OSError, ImportError) as error:
             is_locked = "database is locked" in str(error)

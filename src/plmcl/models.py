@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from plmcl.durable import sync
 from plmcl.errors import PlmclError
 from plmcl.heads import HEADS, LinearHead, make_head
 from plmcl.pooling import POOLINGS, make_pooling
@@ -222,12 +223,14 @@ def load_backbone_state(backbone: nn.Module, state: dict[str, Tensor], path: Pat
 
 
 def save_classifier(model: Classifier, record: ModelRecord, path: Path) -> None:
-    """Write weights and record; tensors and plain types only."""
+    """Write weights and record, to the disk itself; tensors and plain types only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     weights = {name: values.cpu() for name, values in model.state_dict().items()}
     writing = path.with_suffix(".writing")
     torch.save({"weights": weights, "record": asdict(record)}, writing)
+    sync(writing)
     writing.replace(path)
+    sync(path.parent)
 
 
 def read_saved(path: Path) -> tuple[dict[str, Tensor], ModelRecord]:

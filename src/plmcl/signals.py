@@ -29,9 +29,11 @@ def hold_signals() -> Iterator[None]:
         came.append(signum)
 
     # A handler that is not Python's, None here, could not be put back.
-    ours = [number for number in ENDING if signal.getsignal(number) is not None]
-    before = {number: signal.signal(number, hold) for number in ours}
+    handlers = ((number, signal.getsignal(number)) for number in ENDING)
+    before = {number: handler for number, handler in handlers if handler is not None}
     try:
+        for number in before:
+            signal.signal(number, hold)
         yield
     finally:
         for number, handler in before.items():

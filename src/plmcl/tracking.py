@@ -68,8 +68,8 @@ def start_run(record: RunRecord, *, root: Path) -> Iterator[Run]:
     a signal (above 128); FAILED at anything else, `exit()` included. A command that SIGTERM may
     stop therefore installs a handler that raises `SystemExit(143)`.
 
-    If the record's run is in the store and did not finish, it is resumed as itself. Runs that dead
-    processes of this machine left RUNNING become KILLED.
+    If the record's run is in the store and did not finish, or finished without the record, it is
+    resumed as itself. Runs that dead processes of this machine left RUNNING become KILLED.
 
     Args:
         record: Changed in place: status, times, MLflow's id, and what is logged.
@@ -170,7 +170,8 @@ def _find(store: Store, record: RunRecord) -> "MlflowRun | None":
 
 def _begin(store: Store, record: RunRecord) -> Run:
     run = _find(store, record)
-    if run is None or run.info.status == "FINISHED":
+    # RUNNING is a record whose run ended, and whose process did before it wrote that down.
+    if run is None or (run.info.status == "FINISHED" and record.status != "RUNNING"):
         run = store.create(record.name, _now())
     else:
         store.resume(run.info.run_id)

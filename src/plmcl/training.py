@@ -193,6 +193,8 @@ def fit(
             state["history"].append(solved)
             state["best"] = _best(solved, model, store)
             on_epoch(solved)
+    elif state["history"]:
+        on_epoch(state["history"][-1])  # a process that ended after the commit may not have
     agree("epochs done", state["epoch"])
     best, history, step = state["best"], state["history"], state["step"]
     progress(state["epoch"], epochs)

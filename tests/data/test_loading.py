@@ -4,6 +4,7 @@ import hashlib
 import multiprocessing
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,6 +191,28 @@ def test_without_room_for_their_batches_no_workers_are_started_case_67(
     # Three batches of three images of 3 * 10^14 bytes, for each of two workers.
     assert "2 processes that load images need 5400000000 MB" in said
     assert "docker run --shm-size=1g" in said
+
+
+def test_ranks_and_loaders_share_the_room_for_their_batches_case_67(images, monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "usable_cores", lambda: 3)
+    monkeypatch.setattr(loading, "SHARED_MEMORY", tmp_path)
+    order = EpochOrder([str(i) for i in range(7)], seed=5, batch_size=3)
+    needed = 3 * 2 * 3 * 3 * images.recipe.size**2  # three batches of three, for each of two
+
+    def workers_where(free):
+        monkeypatch.setattr(loading.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+        batches = ImageBatches(images, order)
+        return batches.loader.num_workers, batches
+
+    assert workers_where(needed + 1)[0] == 2
+    number, in_use = workers_where(2 * needed + 1)
+    assert number == 2
+    assert workers_where(2 * needed)[0] == 0  # of which one part is promised
+    assert workers_where(2 * needed + 1)[0] == 2
+    del in_use
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert workers_where(2 * needed)[0] == 0
+    assert workers_where(2 * needed + 2)[0] == 2
 
 
 def test_a_worker_copies_nothing_of_the_list_of_images_case_68():

@@ -87,6 +87,16 @@ def test_an_epoch_that_was_cut_off_leaves_the_one_before_it(tmp_path):
     assert torch.equal(again.state["latent"], expected.state["latent"])
 
 
+def test_an_epoch_that_no_commit_names_makes_room_for_its_repetition(tmp_path):
+    store = make_mapped(tmp_path)
+    snapshot = store.snapshot()
+    run_epoch(store, 1)
+    again = make_mapped(tmp_path)
+    again.restore(snapshot)
+    again.begin_epoch(1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000", "writing"]
+
+
 def test_one_goes_back_to_an_earlier_generation_as_to_a_copy(tmp_path):
     store = make_mapped(tmp_path)
     snapshots = [store.snapshot()]

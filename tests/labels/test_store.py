@@ -55,6 +55,12 @@ def test_rows_that_do_not_match_the_index_are_refused(tmp_path):
         LabelStore.load(tmp_path)
 
 
+def test_arrays_of_another_store_do_not_stay_beside_its_own(tmp_path):
+    LabelStore(["a", "b"], {"flipped": torch.ones(2, 3)}).save(tmp_path)
+    LabelStore(["a", "b", "c"], {"latent": torch.ones(3, 3)}).save(tmp_path)
+    assert LabelStore.load(tmp_path).names == ("latent",)
+
+
 def test_a_pickle_is_not_read(tmp_path):
     make_store().save(tmp_path)
     np.save(tmp_path / "latent.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)

@@ -5,11 +5,13 @@ a resume, nor images that arrive later change what an image goes through.
 """
 
 import itertools
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +26,7 @@ from plmcl.machine import usable_cores
 from plmcl.ordering import owners, rank_keys
 
 MAX_WORKERS = 16
-# Where processes that load images leave their batches: full, it ends them by a bus error.
+# Where processes that load images leave their batches: full, it ends the training.
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 # Of passes without gradients. On CPU a larger one costs more in fresh pages than it gains.
 FORWARD_BATCH_SIZE = 128 if torch.cuda.is_available() else 16
@@ -40,6 +42,9 @@ View = tuple[Augmentation, int]
 # A row, and the views of it that are wanted.
 Key = tuple[int, *tuple[View, ...]]
 Item = tuple[int, Tensor] | PlmclError
+
+# Bytes that the batches of each loader in use take there at most.
+_promised: "WeakKeyDictionary[DataLoader[Item], int]" = WeakKeyDictionary()
 
 
 class ImageRows(Dataset[Item]):
@@ -312,8 +317,8 @@ class _EpochKeys(Sampler[list[Key]]):
 
 
 def _loader(images: ImageRows, batches: _EpochKeys | list[list[Key]]) -> "DataLoader[Item]":
-    workers = _workers(images, batches)
-    return DataLoader(
+    workers, shared = _workers(images, batches)
+    loader = DataLoader(
         images,
         batch_sampler=batches,
         num_workers=workers,
@@ -326,30 +331,38 @@ def _loader(images: ImageRows, batches: _EpochKeys | list[list[Key]]) -> "DataLo
         generator=torch.Generator(),
         pin_memory=torch.cuda.is_available(),
     )
+    _promised[loader] = shared
+    return loader
 
 
-def _workers(images: ImageRows, batches: _EpochKeys | list[list[Key]]) -> int:
-    """How many processes load images; 0, and a word about it, where their batches have no room."""
+def _workers(images: ImageRows, batches: _EpochKeys | list[list[Key]]) -> tuple[int, int]:
+    """How many processes load images, and the bytes of shared memory that their batches take.
+
+    (0, 0), and a word about it, where there is no room for them.
+    """
     # One core is left to the training process, which is busy whenever the workers are.
-    workers = min(MAX_WORKERS, usable_cores() - 1, len(batches))
-    if workers < 1 or not SHARED_MEMORY.is_dir():
-        return workers
+    workers = max(0, min(MAX_WORKERS, usable_cores() - 1, len(batches)))
+    if workers == 0 or not SHARED_MEMORY.is_dir():
+        return workers, 0
     if isinstance(batches, _EpochKeys):
         views, length = len(batches.kinds), batches.order.batch_size
     else:
         views, length = len(batches[0][0]) - 1, len(batches[0])
     # Of each worker two batches wait, and it makes a third.
     needed = 3 * workers * views * length * 3 * images.recipe.size**2
-    free = shutil.disk_usage(SHARED_MEMORY).free
+    # A rank's part of it; what other loaders of this process do not hold yet, they still may.
+    free = shutil.disk_usage(SHARED_MEMORY).free // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    free -= sum(_promised.values())
     if needed < free:
-        return workers
+        return workers, needed
     print(
-        f"{SHARED_MEMORY}: {free / 1e6:.0f} MB free, and {workers} processes that load images need "
-        f"{needed / 1e6:.0f} MB: images are loaded by the training process itself. Faster: "
+        f"{SHARED_MEMORY}: {max(0, free) / 1e6:.0f} MB free, and {workers} processes that load "
+        f"images need {needed / 1e6:.0f} MB: images are loaded by the training process itself. "
+        "Faster: "
         "docker run --shm-size=1g, smaller batches, or fewer cores by PLMCL_CORES",
         file=sys.stderr,
     )
-    return 0
+    return 0, 0
 
 
 def _collate(items: list[Any]) -> tuple[Tensor, Tensor] | PlmclError:

@@ -123,7 +123,8 @@ class MappedStore(LabelStore):
 
     def _begin(self, generation: int) -> None:
         writing = self._writing
-        shutil.rmtree(writing, ignore_errors=True)
+        for unfinished in (writing, self._folder(generation)):  # of an epoch that is done again
+            shutil.rmtree(unfinished, ignore_errors=True)
         self._next, self._next_generation = {}, generation
         try:
             writing.mkdir(parents=True)
@@ -151,7 +152,6 @@ class MappedStore(LabelStore):
             digests[file.name] = sha256(file)
         self._next = {}
         folder = self._folder(self._next_generation)
-        shutil.rmtree(folder, ignore_errors=True)  # of an epoch that is done again
         self._writing.rename(folder)
         sync(folder.parent)
         self._map(self._next_generation, digests)

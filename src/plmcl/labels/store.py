@@ -11,6 +11,7 @@ import torch
 from numpy.lib.format import write_array_header_1_0
 from torch import Tensor
 
+from plmcl.durable import sync
 from plmcl.errors import PlmclError
 
 BLOCK = 4096  # rows that are written to a file at once; 1.3 MB of 80 labels
@@ -24,7 +25,7 @@ class LabelStore:
     Args:
         image_ids: The N training images; row i belongs to `image_ids[i]`.
         state: Name to float tensor (N, L); empty for a method that keeps no state. Kept as they
-            are: float16 halves the memory, and methods see float32 in any case.
+            are: float16 halves the memory, and a step sees float32 in any case.
     """
 
     def __init__(self, image_ids: Sequence[str], state: State) -> None:
@@ -75,8 +76,14 @@ class LabelStore:
         return {}
 
     def save(self, directory: Path) -> None:
-        """Write the id index and one .npy file a name, a block of rows at a time."""
+        """Write the id index and one .npy file a name, to the disk itself, block by block.
+
+        Arrays that the directory holds of another store are removed.
+        """
         directory.mkdir(parents=True, exist_ok=True)
+        for old in directory.glob("*.npy"):
+            if old.stem not in self.state:
+                old.unlink()
         write_ids(directory, self.image_ids)
         for name, values in self.state.items():
             partial = directory / f"{name}.npy.partial"
@@ -89,8 +96,10 @@ class LabelStore:
                 for start in range(0, len(values), BLOCK):
                     block = values[start : start + BLOCK].detach().cpu().contiguous()
                     file.write(block.numpy().data)
+            sync(partial)
             # Not in place: the old file may be the one that `values` is mapped from.
             partial.replace(directory / f"{name}.npy")
+        sync(directory)
 
     @classmethod
     def load(cls, directory: Path) -> "LabelStore":
@@ -135,4 +144,5 @@ def write_ids(directory: Path, image_ids: Sequence[str]) -> None:
             file.write("[\n" if number == 0 else ",\n")
             file.write(json.dumps(image_id, ensure_ascii=False))
         file.write("\n]\n" if image_ids else "[]\n")
+    sync(partial)
     partial.replace(directory / "image_ids.json")

@@ -14,6 +14,7 @@ from plmcl.checkpoint import Checkpoints
 from plmcl.data.manifest import Manifest
 from plmcl.data.rows import truth_rows
 from plmcl.distribution import agree
+from plmcl.errors import PlmclError
 from plmcl.evaluation import AP_FLAVOUR
 from plmcl.labels.figures import (
     GROUP,
@@ -75,18 +76,20 @@ def run(
     checkpoints = Checkpoints(paths.checkpoints / f"{setting}-{method_name}" / training)
     agree("the identity of the training", training)
     if not job.fabric.is_global_zero:
+        job.fabric.barrier()  # until rank 0 has the checkpoints to itself
         job.fit(checkpoints=checkpoints, on_epoch=lambda entry: None, progress=lambda *counts: None)
         return None
-    record = _record(paths, params, setting, method_name, job, checkpoints)
-    resumed = f", goes on after epoch {checkpoints.epoch}" if checkpoints.epoch else ""
-    print(
-        f"{record.name}: {len(job.train)} images, {int(job.observations.observed.sum())} labels "
-        f"known, {job.params.train.mode}, on {job.place}, {job.precision}{resumed}"
-    )
-    if job.start is not None:
-        print(job.start.text)
-    figures = _figures(paths, job)
-    with checkpoints.held(), show_progress(f"train {record.name}") as progress:
+    with checkpoints.held(), show_progress(f"train {setting}-{method_name}") as progress:
+        job.fabric.barrier()
+        record = _record(paths, params, setting, method_name, job, checkpoints)
+        resumed = f", goes on after epoch {checkpoints.epoch}" if checkpoints.epoch else ""
+        print(
+            f"{record.name}: {len(job.train)} images, {int(job.observations.observed.sum())} "
+            f"labels known, {job.params.train.mode}, on {job.place}, {job.precision}{resumed}"
+        )
+        if job.start is not None:
+            print(job.start.text)
+        figures = _figures(paths, job)
 
         def train(on_epoch: Any) -> Fitted:
             return job.fit(
@@ -113,9 +116,9 @@ def run(
             fitted = train(lambda entry: None)
             _save(paths, setting, method_name, job, fitted, record, figures)
             record.status = "FINISHED"
-    record.history = fitted.history
-    _write_record(paths.run(setting, method_name), record)
-    shutil.rmtree(checkpoints.directory)
+        record.history = fitted.history
+        _write_record(paths.run(setting, method_name), record)
+        shutil.rmtree(checkpoints.directory)
     name, value = fitted.best_score
     print(f"{record.name}: best epoch {fitted.best_epoch}, {name} {value:.3f}")
     return record
@@ -202,7 +205,10 @@ def _record(
 ) -> RunRecord:
     started = checkpoints.directory / "run.json"
     if started.exists():
-        return RunRecord.read(started)
+        try:
+            return RunRecord.read(started)
+        except PlmclError:
+            print(f"{started}: damaged; it goes on as another MLflow run", file=sys.stderr)
     tags = tracking.environment_tags() | {
         "setting": setting,
         "method": method_name,
