@@ -65,11 +65,8 @@ def make_project(data_set: str, data: Path, root: Path) -> Params:
         photos=photos,
         labels=labels,
         unlisted="negative",
-        minus_one="refuse",
         setting="sspl-20",
         methods=["epr"],
-        labels_per_photo=None,
-        fine_tune=False,
     )
     write_params(request, file)
     if drawn:

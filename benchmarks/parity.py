@@ -47,11 +47,8 @@ def train(photos: Path, out: Path) -> tuple[Path, Path, Path]:
         photos=photos / "images",
         labels=photos / "labels.csv",
         unlisted="negative",
-        minus_one="refuse",
         setting="given",
         methods=["an"],
-        labels_per_photo=None,
-        fine_tune=False,
     )
     tagger = run(request, survey(request, out), out)
     (weights,), (per_label,) = out.glob("models/*/model.pt"), out.rglob("per_label.csv")

@@ -28,11 +28,8 @@ def test_photographs_of_which_few_carry_one_label_become_a_tagger(photos5, tmp_p
         photos=photos,
         labels=tmp_path / "labels.csv",
         unlisted="negative",
-        minus_one="refuse",
         setting="sspl-40",
         methods=["epr"],
-        labels_per_photo=None,
-        fine_tune=False,
     )
     tagger = run(request, survey(request, tmp_path / "tagger"), tmp_path / "tagger")
     printed = capsys.readouterr().out
@@ -68,10 +65,8 @@ def test_the_params_of_a_fit_hold_every_method_and_can_be_used_by_the_stages(tmp
         photos=tmp_path,
         labels=None,
         unlisted="unknown",
-        minus_one="refuse",
         setting="given",
         methods=["plmcl", "epr"],
-        labels_per_photo=None,
         fine_tune=True,
     )
     params = write_params(request, tmp_path / "params.yaml")

@@ -21,11 +21,8 @@ def request_of(tmp_path):
         photos=photos,
         labels=tmp_path / "labels.csv",
         unlisted="unknown",
-        minus_one="refuse",
         setting="given",
         methods=["epr"],
-        labels_per_photo=None,
-        fine_tune=False,
     )
 
     def make(text=None, **changes):

@@ -24,9 +24,9 @@ class Request:
         photos: Folder of images.
         labels: File or folder of labels, in any format; None: one sub-folder a tag.
         unlisted: What a label that is not listed for an image means.
-        minus_one: What -1 in the labels means.
         setting: Label setting; `given` takes the labels as they are.
         methods: Trained one after the other; the best on the validation split is exported.
+        minus_one: What -1 in the labels means.
         labels_per_photo: k; None: counted where the labels are complete, else the preset's.
         fine_tune: Whether all weights are trained after the head.
         format: Of the labels; `auto`: by their names and first bytes.
@@ -36,11 +36,11 @@ class Request:
     photos: Path
     labels: Path | None
     unlisted: Unlisted
-    minus_one: Literal["refuse", "negative", "unknown"]
     setting: str
     methods: Sequence[str]
-    labels_per_photo: float | None
-    fine_tune: bool
+    minus_one: Literal["refuse", "negative", "unknown"] = "refuse"
+    labels_per_photo: float | None = None
+    fine_tune: bool = False
     format: str = "auto"
     missing: float = 0.0
 
