@@ -9,6 +9,7 @@ state lies in memory, as that of the first does, and in files.
 """
 
 import argparse
+import faulthandler
 import functools
 import json
 import os
@@ -19,13 +20,12 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import timm  # noqa: F401  (here, and not in each training)
 import torch
 
 from plmcl import training
@@ -37,51 +37,50 @@ from plmcl.stages.paths import Paths
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from fork_server import SERVER
 from project import edit_params, make_project
 
 SETTING, METHOD = "sspl-40", "plmcl"
 RUN = f"{SETTING}-{METHOD}"
 # What a training has begun when it says so; an evaluation lasts until the save begins.
 PLACES = ("steps", "evaluation", "save")
+SECONDS = 300  # by far more than a training takes: one that hangs says where, and fails
 
 
 class Training:
-    """A training in a process of its own, forked so that nothing need be imported anew.
+    """A training in a process of its own, a fork so that nothing need be imported anew.
 
     Args:
         project: Where it runs.
-        work: What it does; `train` by default.
+        work: What it does, a function that can be imported; `train` by default.
     """
 
     def __init__(self, project: Path, work: Callable[[], None] | None = None) -> None:
-        reader, writer = os.pipe()
-        sys.stdout.flush()
-        self.pid = os.fork()
-        if not self.pid:
-            os.dup2(writer, sys.stdout.fileno())
-            os.chdir(project)
-            status = 1
-            try:
-                (work or train)()
-                status = 0
-            except SystemExit as end:
-                status = end.code if isinstance(end.code, int) else int(end.code is not None)
-            except Exception:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                os._exit(status)
-        os.close(writer)
-        self.said = os.fdopen(reader)
+        reader, writer = SERVER.Pipe(duplex=False)
+        self.process = SERVER.Process(target=_work, args=(writer, project, work or train))
+        self.process.start()
+        writer.close()
+        self.said = os.fdopen(os.dup(reader.fileno()))
 
     def send(self, number: int) -> None:
         """A signal."""
-        os.kill(self.pid, number)
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
 
     def wait(self) -> int:
         """Its exit code, negative for a signal."""
+        self.said.read()  # to its end: nobody must be left to write to a pipe without a reader
         self.said.close()
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        self.process.join()
+        assert self.process.exitcode is not None
+        return self.process.exitcode
+
+
+def _work(writer: Connection, project: Path, work: Callable[[], None]) -> None:
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    os.dup2(writer.fileno(), sys.stdout.fileno())
+    os.chdir(project)
+    work()
 
 
 def train() -> None:

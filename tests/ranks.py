@@ -1,6 +1,5 @@
 """Run a function on several processes that are connected as `torchrun` connects them, over gloo."""
 
-import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
@@ -8,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-# What takes longest to import is there already in each process that the server forks.
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["torch.distributed", "lightning_fabric", "torchvision", "pandas"])
+from fork_server import SERVER
 
 
 def on_ranks(ranks: int, function: Callable[..., Any], folder: Path, *arguments: Any) -> list[Any]:

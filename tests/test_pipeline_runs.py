@@ -23,8 +23,10 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
     changes = {"train.mode": "linear", "grid.methods": ["plmcl"]}
     changes |= {"train.linear": {"epochs": 100, "batch_size": 4, "learning_rate": 1e-3, "views": 2}}
     project = make_project(tmp_path / "killed", changes)
+    # DVC starts a stage through $SHELL or this one, which may stay between the two, as dash does.
+    shell = {"SHELL": "/bin/sh"}
     process = subprocess.Popen(
-        ["dvc", "repro", "train"], cwd=project, env=environment(), stdout=subprocess.DEVNULL
+        ["dvc", "repro", "train"], cwd=project, env=environment() | shell, stdout=subprocess.DEVNULL
     )
     commits = project / ".plmcl/checkpoints/sspl-40-plmcl"
     deadline = time.monotonic() + 120

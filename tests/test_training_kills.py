@@ -1,28 +1,11 @@
 """Trainings that end before their time, wherever they are: they go on as if nothing had been."""
 
-import resource
 import signal
-import sys
 
 import mlflow
 import pytest
-from project import ROOT
-
-from plmcl.stages import train
-from plmcl.stages.entry import run_stage
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from training_kills import (
-    METHOD,
-    SETTING,
-    Training,
-    make_small,
-    measure,
-    results,
-    say_places,
-    wait_for,
-)
+from training_kills import Training, make_small, measure, results, wait_for
+from training_scenarios import training, without_room
 
 pytestmark = pytest.mark.slow
 
@@ -44,17 +27,6 @@ def test_three_random_kills_change_no_byte_of_weights_and_label_state_case_61(pr
 
 
 def test_a_full_disk_and_signals_end_a_run_which_goes_on_as_itself_case_61_case_66(project):
-    def without_room():
-        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, hard))  # the state is larger
-        work()
-
-    def work():
-        say_places()
-        sys.argv = ["train", SETTING, METHOD]
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        run_stage(train.main)
-
     def run():
         client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")
         ids = [client.get_experiment_by_name("plmcl").experiment_id]
@@ -71,13 +43,13 @@ def test_a_full_disk_and_signals_end_a_run_which_goes_on_as_itself_case_61_case_
         (signal.SIGINT, "evaluation"),
         (signal.SIGTERM, "save"),
     ):
-        process = Training(project, work)
+        process = Training(project, training)
         wait_for(process, place, 1)
         process.send(number)
         assert process.wait() == 128 + number
         run_id, status = run()
         assert status == "KILLED"
         seen.add(run_id)
-    assert Training(project, work).wait() == 0
+    assert Training(project, training).wait() == 0
     assert run() == (*seen, "FINISHED")
     assert results(project) == expected

@@ -1,0 +1,25 @@
+"""What a training does in a process of its own, as a command of which the parts are announced."""
+
+import resource
+import signal
+import sys
+
+from training_kills import METHOD, SETTING, say_places
+
+from plmcl.stages import train
+from plmcl.stages.entry import run_stage
+
+
+def training():
+    """The stage, in the current folder."""
+    say_places()
+    sys.argv = ["train", SETTING, METHOD]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run_stage(train.main)
+
+
+def without_room():
+    """The stage where no file can grow to the size of its checkpoint."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, hard))
+    training()
