@@ -31,14 +31,13 @@ import torch
 from plmcl import training
 from plmcl.checkpoint import Checkpoints
 from plmcl.params import load_params
-from plmcl.stages import download, ingest, split
 from plmcl.stages import train as stage
 from plmcl.stages.paths import Paths
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from fork_server import SERVER
-from project import edit_params, make_project
+from project import edit_params, make_project, run_to_splits
 
 SETTING, METHOD = "sspl-40", "plmcl"
 RUN = f"{SETTING}-{METHOD}"
@@ -176,11 +175,7 @@ def make_small(folder: Path, epochs: int) -> Path:
         "train.fine_tune.ema_decay": 0.9,
     }
     project = make_project(folder, changes)
-    params = load_params(project / "params.yaml")
-    paths = Paths.of_project(project, params.data.source)
-    download.run(paths, params)
-    ingest.run(paths, params)
-    split.run(paths, params, [SETTING])
+    run_to_splits(project)
     return project
 
 

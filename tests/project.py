@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from plmcl.params import Params, load_params
+from plmcl.stages import download, ingest, split
+from plmcl.stages.paths import Paths
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Small enough for seconds, and every stage, phase and branch of the pipeline still runs.
@@ -77,6 +81,16 @@ def make_project(folder: Path, changes: dict | None = None) -> Path:
     for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "small"]):
         subprocess.run(["git", *command], cwd=folder, check=True)
     return folder
+
+
+def run_to_splits(root: Path) -> tuple[Params, Paths]:
+    """Run what comes before training in a project's folder, in this process; params and paths."""
+    params = load_params(root / "params.yaml")
+    paths = Paths.of_project(root, params.data.source)
+    download.run(paths, params)
+    ingest.run(paths, params)
+    split.run(paths, params, params.grid.settings)
+    return params, paths
 
 
 def environment(**extra: str) -> dict[str, str]:

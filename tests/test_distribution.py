@@ -24,7 +24,7 @@ from distributed_scenarios import (
     train,
 )
 from lightning_fabric import Fabric
-from project import SMALL, edit_params, make_project, run_command
+from project import SMALL, edit_params, make_project, run_command, run_to_splits
 from ranks import on_ranks
 
 from plmcl.data.loading import EpochOrder
@@ -34,7 +34,6 @@ from plmcl.methods import method_names
 from plmcl.ordering import owners
 from plmcl.params import load_params
 from plmcl.share import ALONE
-from plmcl.stages import download, ingest, split
 from plmcl.stages import train as train_stage
 from plmcl.stages.paths import Paths
 
@@ -211,11 +210,7 @@ def project(tmp_path_factory):
         "train.fine_tune": SMALL["train.fine_tune"] | fine_tune,
     }
     root = make_project(tmp_path_factory.mktemp("torchrun") / "two", changes)
-    params = load_params(root / "params.yaml")
-    paths = Paths.of_project(root, params.data.source)
-    download.run(paths, params)
-    ingest.run(paths, params)
-    split.run(paths, params, ["sspl-40"])
+    run_to_splits(root)
     one = Path(shutil.copytree(root, root.with_name("one")))
     doubled = {f"train.{name}.batch_size": 16 for name in ("linear", "fine_tune")}
     edit_params(one / "params.yaml", doubled)

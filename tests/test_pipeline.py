@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 from preloaded import preloaded_python
-from project import ROOT, edit_params, environment, make_project, run_command
+from project import (
+    ROOT,
+    edit_params,
+    environment,
+    make_project,
+    run_command,
+    run_to_splits,
+)
 from ruamel.yaml import YAML
 
 from plmcl.data.sources import source_names
 from plmcl.params import Section, load_params
 from plmcl.run_record import RunRecord
-from plmcl.stages import download, evaluate, ingest, split, track, train
-from plmcl.stages.paths import Paths
+from plmcl.stages import evaluate, track, train
 
 pytestmark = pytest.mark.slow
 
@@ -286,17 +292,13 @@ def test_an_experiment_runs_with_other_values(project, preloaded, tmp_path):
 def test_two_clones_give_identical_splits_and_metrics(project, tmp_path):
     """On CPU, with the same lock, processor type and train.threads; DVC or no DVC."""
     other = make_project(tmp_path / "clone")
-    params = load_params(other / "params.yaml")
-    steps = Paths.of_project(other, params.data.source), params
-    download.run(*steps)
-    ingest.run(*steps)
-    split.run(*steps, ["sspl-40"])
-    train.run(*steps, "sspl-40", "plmcl", track=False)
-    evaluate.run(*steps, "sspl-40", "plmcl", track=False)
+    params, paths = run_to_splits(other)
+    train.run(paths, params, "sspl-40", "plmcl", track=False)
+    evaluate.run(paths, params, "sspl-40", "plmcl", track=False)
     names = ["splits.parquet", "draws.parquet", "observed/sspl-40.parquet"]
-    paths = [f"data/splits/{name}" for name in names] + [
+    files = [f"data/splits/{name}" for name in names] + [
         f"reports/runs/sspl-40-plmcl/{name}"
         for name in ("metrics.json", "history.csv", "per_label.csv", "predictions.parquet")
     ]
-    for path in paths:
-        assert (other / path).read_bytes() == (project / path).read_bytes(), path
+    for file in files:
+        assert (other / file).read_bytes() == (project / file).read_bytes(), file

@@ -8,12 +8,10 @@ import time
 import pandas as pd
 import psutil
 import pytest
-from project import environment, make_project, run_command
+from project import environment, make_project, run_command, run_to_splits
 
-from plmcl.params import load_params
 from plmcl.run_record import RunRecord
-from plmcl.stages import download, evaluate, ingest, split, train
-from plmcl.stages.paths import Paths
+from plmcl.stages import evaluate, train
 
 pytestmark = pytest.mark.slow
 
@@ -23,10 +21,12 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
     changes = {"train.mode": "linear", "grid.methods": ["plmcl"]}
     changes |= {"train.linear": {"epochs": 100, "batch_size": 4, "learning_rate": 1e-3, "views": 2}}
     project = make_project(tmp_path / "killed", changes)
+    run_to_splits(project)
     # DVC starts a stage through $SHELL or this one, which may stay between the two, as dash does.
     shell = {"SHELL": "/bin/sh"}
+    command = ["dvc", "repro", "--single-item", "train@sspl-40-plmcl"]
     process = subprocess.Popen(
-        ["dvc", "repro", "train"], cwd=project, env=environment() | shell, stdout=subprocess.DEVNULL
+        command, cwd=project, env=environment() | shell, stdout=subprocess.DEVNULL
     )
     commits = project / ".plmcl/checkpoints/sspl-40-plmcl"
     deadline = time.monotonic() + 120
@@ -48,7 +48,7 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
     (run,) = client.search_runs(ids)
     assert run.info.status == "KILLED"
 
-    done = run_command("dvc", "repro", "train", cwd=project)
+    done = run_command(*command, cwd=project)
     assert "goes on after epoch" in done.stdout
     (resumed,) = client.search_runs(ids)
     assert resumed.info.run_id == run.info.run_id
@@ -59,11 +59,7 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
 def test_the_papers_protocol_trains_on_all_images_and_says_that_it_chose_on_test(tmp_path):
     changes = {"split.protocol": "paper", "train.mode": "linear", "grid.methods": ["epr"]}
     project = make_project(tmp_path / "paper", changes)
-    params = load_params(project / "params.yaml")
-    paths = Paths.of_project(project, params.data.source)
-    download.run(paths, params)
-    ingest.run(paths, params)
-    split.run(paths, params, ["sspl-40"])
+    params, paths = run_to_splits(project)
     train.run(paths, params, "sspl-40", "epr", track=False)
     evaluate.run(paths, params, "sspl-40", "epr", track=False)
     splits = pd.read_parquet(project / "data/splits/splits.parquet")["split"].value_counts()

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from plmcl.errors import PlmclError
-from plmcl.run_record import RunRecord
+from plmcl.run_record import RunRecord, best_run
 
 
 def record(**changes):
@@ -79,3 +79,15 @@ def test_the_figure_that_epochs_are_chosen_by_has_its_splits_name(key):
     mine = record(history=history)
     assert (mine.selection_key, mine.best_selection) == (key, 0.75)
     assert record(history=[]).selection_key == ""
+
+
+def test_the_best_of_several_runs_is_kept_and_the_first_of_equal_ones():
+    def reached(*values):
+        history = [{"epoch": e, "phase": "linear", "val/mAP": v} for e, v in enumerate(values, 1)]
+        return record(history=history)
+
+    runs = {"none": reached(), "early": reached(0.75, 0.25), "late": reached(0.25, 0.75)}
+    assert best_run(runs) == "early"
+    assert best_run({"not finite": reached(None)} | runs) == "early"
+    assert best_run({"worse": reached(0.5), "late": runs["late"]}) == "late"
+    assert best_run({"not finite": reached(None), "none": reached()}) == "not finite"

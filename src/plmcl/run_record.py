@@ -2,14 +2,16 @@
 
 import math
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, Field
 
 from plmcl.records import read_record, write_record
 
+Key = TypeVar("Key")
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
@@ -78,3 +80,12 @@ class RunRecord:
         """
         missing, advice = "not found; run the train stage first", "run the train stage again"
         return read_record(cls, path, missing=missing, advice=advice)
+
+
+def best_run(records: Mapping[Key, RunRecord]) -> Key:
+    """The key of the run whose model is kept: the best on the split that epochs are chosen on.
+
+    Of equal ones, and where none has such a figure, the first. The test split has no say.
+    """
+    scores = {key: record.best_selection for key, record in records.items()}
+    return max(scores, key=lambda key: -math.inf if math.isnan(scores[key]) else scores[key])

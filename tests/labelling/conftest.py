@@ -4,12 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from project import ROOT, SMALL, edit_params
+from project import ROOT, SMALL, edit_params, run_to_splits
 
 from plmcl.labelling.trained import Trained, open_trained
-from plmcl.params import load_params
-from plmcl.stages import download, ingest, split, train
-from plmcl.stages.paths import Paths
+from plmcl.stages import train
 
 SETTING = "sspl-40"
 
@@ -21,10 +19,7 @@ def project(tmp_path_factory) -> Path:
     shutil.copy(ROOT / "params.yaml", root)
     changes = SMALL | {"data.path": str(root), "train.mode": "linear", "split.val": 0.25}
     edit_params(root / "params.yaml", changes)
-    params, paths = load_params(root / "params.yaml"), Paths.of_project(root, "scenes")
-    download.run(paths, params)
-    ingest.run(paths, params)
-    split.run(paths, params, [SETTING])
+    params, paths = run_to_splits(root)
     for method in ("an", "ridge"):
         train.run(paths, params, SETTING, method, track=False)
     return root

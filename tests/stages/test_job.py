@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from project import ROOT, SMALL, edit_params
+from project import ROOT, SMALL, edit_params, run_to_splits
 
 from plmcl.data.images import load
 from plmcl.data.manifest import Manifest
@@ -17,8 +17,8 @@ from plmcl.labels.store import LabelStore
 from plmcl.models import load_classifier
 from plmcl.params import Params, load_params
 from plmcl.run_record import RunRecord
-from plmcl.stages import download, export, ingest, split, train
 from plmcl.stages import evaluate as evaluate_stage
+from plmcl.stages import export, train
 from plmcl.stages.job import Decoded, Job, prepare
 from plmcl.stages.paths import Paths
 
@@ -33,10 +33,7 @@ def project(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("project")
     shutil.copy(ROOT / "params.yaml", root)
     edit_params(root / "params.yaml", SMALL | {"data.path": str(root)})
-    params, paths = load_params(root / "params.yaml"), Paths.of_project(root, "scenes")
-    download.run(paths, params)
-    ingest.run(paths, params)
-    split.run(paths, params, [SETTING])
+    run_to_splits(root)
     return root
 
 

@@ -1,6 +1,5 @@
 """A finished training, found by its folder: a project's, or what `plmcl fit` made."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from plmcl.data.manifest import Manifest
 from plmcl.errors import PlmclError
 from plmcl.models import load_classifier
 from plmcl.params import Params, load_params
-from plmcl.run_record import RunRecord
+from plmcl.run_record import RunRecord, best_run
 from plmcl.schemas import ObservedLabels, Splits, read_table
 from plmcl.stages.job import Job, prepare
 from plmcl.stages.paths import Paths
@@ -121,9 +120,7 @@ def _choose(runs: dict[str, RunRecord], run: str | None, folder: Path) -> RunRec
     settings = {record.tags["setting"] for record in runs.values()}
     if len(settings) > 1:
         raise PlmclError(f"{folder}: choose a run, since several settings are there: --run {names}")
-    return max(
-        runs.values(), key=lambda r: -math.inf if math.isnan(r.best_selection) else r.best_selection
-    )
+    return runs[best_run(runs)]
 
 
 def _paths(root: Path, params: Params) -> Paths:

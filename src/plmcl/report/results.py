@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pandas as pd
 
 from plmcl.errors import PlmclError
-from plmcl.run_record import RunRecord
+from plmcl.run_record import RunRecord, best_run
 
 FIGURES = (
     "mAP",
@@ -88,8 +88,8 @@ class Result:
     @property
     def selection(self) -> float | None:
         """Of the best epoch, on the split that epochs are chosen on."""
-        best = self.curve["selection"].max()
-        return None if math.isnan(best) else float(best)
+        best = self.record.best_selection
+        return None if math.isnan(best) else best
 
     @property
     def seconds(self) -> float | None:
@@ -99,13 +99,8 @@ class Result:
 
 
 def kept_of(results: Sequence[Result]) -> Result:
-    """The run whose model is kept: the best on the split that epochs are chosen on.
-
-    Of equal ones, and where none has such a figure, the first. The test split has no say.
-    """
-    return max(
-        results, key=lambda result: -math.inf if result.selection is None else result.selection
-    )
+    """The run whose model is kept."""
+    return results[best_run(dict(enumerate(result.record for result in results)))]
 
 
 def read_result(folder: Path) -> Result:

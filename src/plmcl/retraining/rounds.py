@@ -29,7 +29,7 @@ from plmcl.retraining.delivered import accepted, last_delivery, snapshot, waitin
 from plmcl.retraining.gate import Decision, Scored, decide
 from plmcl.retraining.production import Production, ProductionRecord, Version, sha256_of
 from plmcl.retraining.scored import truth_table
-from plmcl.run_record import RunRecord
+from plmcl.run_record import RunRecord, best_run
 from plmcl.stages.paths import Paths
 
 logger = logging.getLogger(__name__)
@@ -371,11 +371,12 @@ def _best(paths: Paths, params: Params) -> tuple[str, str]:
             f"retraining.setting: {setting} is none of grid.settings "
             f"({', '.join(params.grid.settings)})"
         )
-    scores = {
-        method: RunRecord.read(paths.run(setting, method) / "run.json").best_selection
-        for method in params.grid.methods
-    }
-    return setting, max(scores, key=lambda method: scores[method])
+    return setting, best_run(
+        {
+            method: RunRecord.read(paths.run(setting, method) / "run.json")
+            for method in params.grid.methods
+        }
+    )
 
 
 def _snapshot_name(last: int) -> str:

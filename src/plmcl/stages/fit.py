@@ -11,7 +11,7 @@ from plmcl.evaluation import Evaluation
 from plmcl.methods import make_method
 from plmcl.params import Params, load_params
 from plmcl.report import write_report
-from plmcl.run_record import RunRecord
+from plmcl.run_record import RunRecord, best_run
 from plmcl.schemas import ObservedLabels, Splits, read_table
 from plmcl.stages import evaluate, export, ingest, split, train
 from plmcl.stages.job import refuse_without_negatives
@@ -48,7 +48,7 @@ def run(request: Request, annotations: Annotations, out: Path) -> Path:
         assert record is not None
         evaluation = evaluate.run(paths, params, request.setting, method, track=False)
         results[method] = record, evaluation
-    best = max(results, key=lambda method: results[method][0].best_selection)
+    best = best_run({method: record for method, (record, _) in results.items()})
     print()
     print(_table(request.setting, results, best))
     print(_say_thresholds(paths.run(request.setting, best)))
