@@ -12,14 +12,13 @@ import torch
 from docs.photographs import folder_source, rows, write_photos
 from pages import blocks, read
 from PIL import Image
-from project import ROOT, SMALL, edit_params
+from project import ROOT, SMALL, edit_params, run_to_splits
 from ruamel.yaml import YAML
 
 from plmcl.errors import PlmclError
 from plmcl.methods.base import Batch, Context
 from plmcl.params import load_params
-from plmcl.stages import check, download, ingest, split, train
-from plmcl.stages.paths import Paths
+from plmcl.stages import check, train
 
 METHOD, FORMAT, SOURCE = blocks(read("docs/extend.md"), "python")
 METHOD_PARAMS, SOURCE_PARAMS = blocks(read("docs/extend.md"), "yaml")
@@ -169,12 +168,8 @@ def test_both_go_through_the_stages(ensembling, named, tmp_path):
     new |= {"grid": {"settings": ["sspl-40"], "methods": ["ensembling"]}}
     shutil.copy(ROOT / "params.yaml", project / "params.yaml")
     edit_params(project / "params.yaml", SMALL | new)
-    params = load_params(project / "params.yaml")
-    paths = Paths.of_project(project, "named")
-    check.run(params)
-    download.run(paths, params)
-    ingest.run(paths, params)
-    split.run(paths, params, ["sspl-40"])
+    check.run(load_params(project / "params.yaml"))
+    params, paths = run_to_splits(project)
     train.run(paths, params, "sspl-40", "ensembling", track=False)
     state = np.load(paths.model("sspl-40", "ensembling") / "labels" / "mean.npy")
     assert state.shape == (26, 2)  # 32 to train on, less 6 for the validation split

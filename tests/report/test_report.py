@@ -132,6 +132,15 @@ def test_a_higher_figure_of_another_setting_has_the_settings_name(tmp_path):
     assert headline(*runs).endswith("mAP 80.0 on 3 test images.")
 
 
+def test_the_first_of_equal_runs_is_kept_as_fit_keeps_it(tmp_path):
+    names = ("sspl-40-an", "sspl-40-plmcl")
+    results = [read_result(make_run(tmp_path / name)) for name in names]
+    assert kept_of(results) is results[0]
+    unknown = read_result(make_run(tmp_path / "sspl-40-epr", selection=(None, None)))
+    assert kept_of([unknown, results[1]]) is results[1]
+    assert kept_of([unknown]) is unknown
+
+
 def test_the_table_has_a_row_a_method_a_column_a_setting_and_says_what_is_missing(tmp_path, write):
     page = write(
         make_run(tmp_path / "sspl-20-an", metrics=METRICS | {"mAP": 0.25}),
