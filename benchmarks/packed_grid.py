@@ -3,11 +3,14 @@
     python benchmarks/packed_grid.py DATA_SET --data ../shared/data --out packed_grid.json
 
 EfficientNet-Lite0 at 224 pixels, batches of 16, all weights (grids/end_to_end.yaml). Runs a minute
-of `plmcl grid`, and of a loop in one process that captures nothing. What all of them read (splits,
-decoded images) is made before.
+of the processes of `plmcl grid`, and of a loop in one process that captures nothing. What all of
+them read (splits, decoded images) is made before, and each process has trained once before. Where
+CUDA_MPS_PIPE_DIRECTORY names that of an MPS daemon, the grid is measured with it and without; the
+loop always without.
 """
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +30,7 @@ from plmcl.stages.job import Job
 from plmcl.stages.paths import Paths
 
 ROWS = ("AN", "EPR", "PLMCL")
+MPS = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 def main(
@@ -36,9 +40,10 @@ def main(
     work: Annotated[Path, typer.Option(help="Where the project is made.")] = Path(".plmcl/grids"),
     jobs: Annotated[int | None, typer.Option(help="Trainings at a time.")] = None,
     epochs: Annotated[int, typer.Option(help="Of a training.")] = 10,
-    waves: Annotated[int, typer.Option(help="Trainings of each job.")] = 2,
+    waves: Annotated[int, typer.Option(help="Trainings of each job.")] = 1,
 ) -> None:
     """Measure, and print runs a minute."""
+    mps = os.environ.pop(MPS, None)
     jobs = jobs or usable_cores()
     root = work / data_set
     params = make_project(data_set, data, root)
@@ -48,38 +53,58 @@ def main(
         features_device="cuda" if torch.cuda.is_available() else "cpu",
     )
     runs = small_runs(params, jobs * waves, epochs)
+    brief = small_runs(params, jobs, 1)
     draw_splits(runs, place)
     compute_features(runs, place)
     decode_images(runs, place)
 
-    minutes = {}
-    whole, Job._sample = Job._sample, lambda self, batch_size: None  # type: ignore[method-assign]
-    train(runs[0], place)  # cuDNN's and the reader's first time
+    seconds = {}
+    captured, Job._sample = Job._sample, lambda self, batch_size: None  # type: ignore[method-assign]
+    train(brief[0], place)
     start = time.perf_counter()
     for run in runs[: len(ROWS)]:
         train(run, place)
-    minutes["one after another, without graphs"] = (time.perf_counter() - start) / len(ROWS) / 60
-    Job._sample = whole  # type: ignore[method-assign]
+    seconds["one after another, without graphs"] = (time.perf_counter() - start) / len(ROWS)
+    Job._sample = captured  # type: ignore[method-assign]
+    write(out, data_set, epochs, seconds)
+    for pipe in [mps, None] if mps else [None]:
+        if pipe:
+            os.environ[MPS] = pipe
+        name = f"grid, {jobs} at a time" + (", MPS" if pipe else "")
+        seconds[name] = packed(runs, brief, place, jobs)
+        os.environ.pop(MPS, None)
+        write(out, data_set, epochs, seconds)
+
+
+def packed(runs: list[Run], brief: list[Run], place: Place, jobs: int) -> float:
+    """Seconds a run, `jobs` at a time, behind a short one of each process."""
     with Pool(share_out(jobs, visible_gpus()), place) as pool:
-        warm_up = {f"warm {i}": runs[i] for i in range(jobs)}
-        answers = list(pool.run(warm_up))
+        start = time.perf_counter()
+        answers = list(pool.run({f"warm {i}": run for i, run in enumerate(brief)}))
+        print(f"{jobs} processes are warm after {time.perf_counter() - start:.0f} s", flush=True)
         start = time.perf_counter()
         answers += pool.run({str(i): run for i, run in enumerate(runs)})
         seconds = time.perf_counter() - start
     for _, answer in answers:
         if isinstance(answer, str):
-            print(f"failed: {answer}")
-    minutes[f"grid, {jobs} at a time"] = seconds / len(runs) / 60
-    base = minutes["one after another, without graphs"]
+            raise SystemExit(answer)
+    return seconds / len(runs)
+
+
+def write(out: Path, data_set: str, epochs: int, seconds: dict[str, float]) -> None:
+    """What has been measured so far."""
+    first = next(iter(seconds.values()))
     record = {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "cores": usable_cores(),
+        "torch": torch.__version__,
         "data_set": data_set,
-        "runs_a_minute": {name: round(1 / each, 2) for name, each in minutes.items()},
-        "ratios": {name: round(base / each, 2) for name, each in minutes.items()},
+        "epochs": epochs,
+        "runs_a_minute": {name: round(60 / each, 2) for name, each in seconds.items()},
+        "ratios": {name: round(first / each, 2) for name, each in seconds.items()},
     }
     out.write_text(json.dumps(record, indent=2) + "\n")
-    print(json.dumps(record, indent=2))
+    print(json.dumps(record), flush=True)
 
 
 def small_runs(params: Params, count: int, epochs: int) -> list[Run]:

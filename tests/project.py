@@ -43,6 +43,7 @@ SMALL = {
         "batch_norm": "train",
         "augmentation": "flip",
         "ema_decay": 0.0,
+        "compile": False,
     },
 }
 

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from plmcl import training
 from plmcl.capture import Captured
 from plmcl.data.loading import EpochOrder
 from plmcl.labels.store import LabelStore
-from plmcl.methods.plmcl import Plmcl
+from plmcl.methods import make_method, method_names
 from plmcl.models import build_classifier
 from plmcl.params import load_params
-from plmcl.training import Observations, PhaseRun, fit
+from plmcl.training import Observations, PhaseRun, fit, train_epoch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 N, L, SIZE, BATCH = 50, 4, 64, 8
@@ -35,34 +37,39 @@ class OnGpu:
     def epoch(self, epoch):
         self.order.epoch = epoch
         for batch in self.order:
-            rows = torch.from_numpy(batch)
-            yield rows, self.pixels[rows.cuda()]
+            rows = torch.from_numpy(batch).cuda(non_blocking=True)
+            yield rows, self.pixels.index_select(-4, rows)
 
 
 def make_pixels(generator):
     return torch.randint(0, 256, (N, SIZE, SIZE, 3), dtype=torch.uint8, generator=generator)
 
 
-def train(network, *, captured, precision="32-true", frozen=False):
-    """Eight epochs of seven steps, the last of each with a short batch: weights, label state."""
+def train(network, *, captured, name="plmcl", epochs=8, **options):
+    """Eight epochs of seven steps, the last of each with a short batch: losses, label state."""
+    precision = options.pop("precision", "32-true")
     generator = torch.Generator().manual_seed(0)
     pixels = make_pixels(generator)
     observed = torch.rand(N, L, generator=generator) < 0.4
     targets = (torch.rand(N, L, generator=generator) < 0.5).float()
-    method = Plmcl(**load_params(Path("params.yaml")).methods["plmcl"])
+    method = make_method(name, load_params(Path("params.yaml")).methods)
+    network.head.dropout = method.dropout
+    if method.needs_strong_view:
+        pixels = torch.stack([pixels, pixels.flip(2)])
     state = method.initial_state(targets, observed)
     store = LabelStore([str(i) for i in range(N)], {k: v.cuda() for k, v in state.items()})
     order = EpochOrder([str(i) for i in range(N)], seed=0, batch_size=BATCH)
-    sample = torch.zeros(BATCH, SIZE, SIZE, 3, dtype=torch.uint8, device="cuda")
+    views = 2 if method.needs_strong_view else 1
+    sample = torch.zeros(views * BATCH, SIZE, SIZE, 3, dtype=torch.uint8, device="cuda")
     phase = PhaseRun(
         "fine_tune",
         network,
         OnGpu(pixels.cuda(), order),
-        8,
+        epochs,
         1e-4,
         lambda network: ("val/mAP", 0.0),
-        frozen_statistics=frozen,
-        sample=sample if captured else None,
+        sample=sample if captured and not method.dropout_passes else None,
+        **options,
     )
     losses = []
     fit(
@@ -89,7 +96,7 @@ def make_network():
 def test_a_captured_training_goes_as_one_without(precision):
     start = make_network()
     # Batch norm of eight images magnifies the last digit at every step: its statistics are kept.
-    options = {"precision": precision, "frozen": True}
+    options = {"precision": precision, "frozen_statistics": True}
     runs = [train(copy.deepcopy(start), captured=c, **options) for c in (False, False, True)]
     losses = torch.tensor([losses for losses, _ in runs])
     noise = (losses[0] - losses[1]).abs().max()
@@ -99,10 +106,23 @@ def test_a_captured_training_goes_as_one_without(precision):
         torch.testing.assert_close(runs[2][1][name], values, atol=0.05, rtol=0.05)
 
 
-def test_a_step_moves_the_statistics_as_one_without_graphs():
+def test_a_compiled_training_goes_as_one_without_but_for_rounding(capsys):
+    start = make_network()
+    options = {"captured": True, "precision": "bf16-mixed", "frozen_statistics": True}
+    runs = [train(copy.deepcopy(start), compiled=c, **options) for c in (False, True)]
+    assert "without" not in capsys.readouterr().err
+    losses = torch.tensor([losses for losses, _ in runs])
+    torch.testing.assert_close(losses[1], losses[0], atol=0, rtol=0.05)
+    assert losses[1, -1] < losses[1, 0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_step_moves_the_statistics_as_one_without_graphs(compiled, monkeypatch):
+    # Of TF32's ten bits nothing would be left behind 53 layers of batch norm.
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     start = make_network().train()
     sample = make_pixels(torch.Generator().manual_seed(0))[:BATCH].cuda()
-    captured = Captured(copy.deepcopy(start), sample, nullcontext())
+    captured = Captured(copy.deepcopy(start), sample, nullcontext(), compiled=compiled)
     networks = [copy.deepcopy(start), captured.network]
     assert "forward" not in vars(networks[1])
     torch.testing.assert_close(captured(sample), networks[0](sample), atol=1e-3, rtol=1e-3)
@@ -110,6 +130,28 @@ def test_a_step_moves_the_statistics_as_one_without_graphs():
         networks[0].named_buffers(), networks[1].buffers(), strict=True
     ):
         torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_no_step_waits_for_the_gpu(name, monkeypatch):
+    """What a step needs is on the GPU already, and nothing is read back before the epoch's end."""
+    waits = []
+
+    def watched(*arguments, **options):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                return train_epoch(*arguments, **options)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+                waits.extend(caught)
+
+    monkeypatch.setattr(training, "train_epoch", watched)
+    train(make_network(), captured=True, name=name, epochs=1, ema_decay=0.9)
+    places = [f"{w.filename}:{w.lineno}" for w in waits if "synchronizing" in str(w.message)]
+    steps = math.ceil(N / BATCH)
+    assert 0 < len(places) < steps, places
 
 
 def test_a_network_that_cannot_be_captured_goes_without(capsys):

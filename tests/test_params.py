@@ -33,6 +33,7 @@ train:
     batch_norm: train
     augmentation: flip
     ema_decay: 0.0
+    compile: false
 methods: {plmcl: {alpha: 10.0}}
 export: {tolerance: 1e-4, variants: [], max_drop: 0.003}
 retraining:
@@ -207,7 +208,7 @@ def test_all_errors_of_the_file_are_reported_at_once(tmp_path):
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     (line,) = message(tmp_path, TEXT + "seed: 8\n")
-    assert line.startswith('not valid YAML: line 37: found duplicate key "seed"')
+    assert line.startswith('not valid YAML: line 38: found duplicate key "seed"')
 
 
 def test_a_long_value_is_cut_in_the_message(tmp_path):

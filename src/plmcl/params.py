@@ -121,13 +121,15 @@ class FineTune(Phase):
 
     The head learns at `head_rate` times the learning rate. `frozen` batch norm keeps the
     statistics of pretraining. With an `ema_decay` above 0, the average of the weights over the
-    steps is what is scored and kept.
+    steps is what is scored and kept. `compile` fuses the network's kernels, where a GPU replays its
+    steps.
     """
 
     head_rate: Annotated[float, Field(gt=0)]
     batch_norm: Literal["train", "frozen"]
     augmentation: Literal["flip", "crop", "randaugment"]
     ema_decay: Annotated[float, Field(ge=0, lt=1)]
+    compile: bool
 
 
 class Train(Section):

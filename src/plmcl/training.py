@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from plmcl.averaging import WeightAverage
 from plmcl.capture import Captured
 from plmcl.checkpoint import Checkpoints
 from plmcl.data.loading import EpochOrder, on_device
@@ -78,6 +78,7 @@ class PhaseRun:
         ema_decay: Of the average of the weights that is scored and kept; 0: the weights themselves.
         sample: Inputs of a whole batch's shape, on the GPU: the network's pass over such a batch is
             replayed from CUDA graphs. None: it is not.
+        compiled: Whether the pass that is replayed is compiled before.
     """
 
     name: str
@@ -90,18 +91,21 @@ class PhaseRun:
     frozen_statistics: bool = False
     ema_decay: float = 0.0
     sample: Tensor | None = None
+    compiled: bool = False
 
     def training_network(self, autocast: AbstractContextManager[None]) -> nn.Module:
         """The network in the mode that it trains in, captured if it can be."""
         self.set_mode(self.network)
         if self.sample is None:
             return self.network
-        try:
-            return Captured(self.network, self.sample, autocast)
-        except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
-            print(f"{self.name}: goes without CUDA graphs: {reason}", file=sys.stderr)
-            return self.network
+        for compiled in (True, False) if self.compiled else (False,):
+            try:
+                return Captured(self.network, self.sample, autocast, compiled=compiled)
+            except RuntimeError as error:
+                reason = str(error).partition("\n")[0]
+                without = "compilation" if compiled else "CUDA graphs"
+                print(f"{self.name}: goes without {without}: {reason}", file=sys.stderr)
+        return self.network
 
     def set_mode(self, network: nn.Module) -> None:
         """Training mode, but for the batch norm that keeps its statistics."""
@@ -208,7 +212,7 @@ def fit(
         network, optimizer = fabric.setup(
             phase.training_network(fabric.autocast()), phase.optimizer()
         )
-        average = _average(phase)
+        average = WeightAverage(phase.network, phase.ema_decay) if phase.ema_decay else None
         if state["epoch"] > start:
             _restore(state, model, store)
             optimizer.load_state_dict(state["optimizer"])
@@ -266,7 +270,7 @@ def train_epoch(
     *,
     context: Context,
     fabric: Fabric,
-    average: AveragedModel | None,
+    average: WeightAverage | None,
 ) -> float:
     """One pass over the training images; the mean loss of an image, of all ranks.
 
@@ -288,7 +292,7 @@ def train_epoch(
         fabric.backward(share.weigh(loss))
         optimizer.step()
         if average is not None:
-            average.update_parameters(phase.network)
+            average.update()
         summed += loss.detach() * len(rows)
     average_statistics([phase.network, *([] if average is None else [average.module])], ranks)
     exchange(store.state, order.owner, ranks)
@@ -335,13 +339,6 @@ def _look(
 def _without_gradient(batch: Batch) -> Batch:
     strong = None if batch.strong is None else batch.strong.detach()
     return replace(batch, logits=batch.logits.detach(), strong=strong)
-
-
-def _average(phase: PhaseRun) -> AveragedModel | None:
-    if not phase.ema_decay:
-        return None
-    averaging = get_ema_multi_avg_fn(phase.ema_decay)  # type: ignore[no-untyped-call]
-    return AveragedModel(phase.network, multi_avg_fn=averaging, use_buffers=True)
 
 
 def _best(entry: dict[str, Any], model: nn.Module, store: LabelStore) -> dict[str, Any]:

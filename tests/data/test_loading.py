@@ -137,6 +137,26 @@ def test_decoded_pixels_stand_in_for_the_files(images, tmp_path):
         assert torch.equal(torch.cat(from_files), torch.cat(from_pixels))
 
 
+def test_no_process_is_started_to_copy_decoded_pixels_as_they_are(images, monkeypatch):
+    monkeypatch.setattr(loading, "usable_cores", lambda: 3)
+    pixels = np.stack([load(images.root / path, images.recipe) for path in images.paths])
+    decoded = ImageRows(images.root, images.paths, images.recipe, pixels)
+    before = set(multiprocessing.active_children())
+    started = []
+    for rows in (images, decoded):
+        batches = iter(sequential_batches(rows, batch_size=3))
+        _, first = next(batches)
+        started.append(len(set(multiprocessing.active_children()) - before))
+        np.testing.assert_array_equal(first.numpy(), pixels[:3])
+        del batches
+    assert started == [2, 0]
+    # What changes them is work to share.
+    keys = [(row, ("randaugment", 5)) for row in range(7)]
+    batches = view_batches(decoded, keys, batch_size=3)
+    next(batches)
+    assert len(set(multiprocessing.active_children()) - before) == 2
+
+
 @pytest.mark.parametrize("cpus", [1, 3])
 def test_the_number_of_workers_changes_nothing(images, monkeypatch, cpus):
     monkeypatch.setattr(loading, "usable_cores", lambda: cpus)

@@ -120,6 +120,8 @@ def test_a_printed_command_can_be_typed(line, plmcl_commands):
             "source .venv/bin/activate",
             "git restore params.yaml dvc.lock reports",
             "cp -a aside/files/. photos/",
+            "nvidia-cuda-mps-control -d",
+            "echo quit | nvidia-cuda-mps-control",
         }
 
 

@@ -342,12 +342,17 @@ def _workers(images: ImageRows, batches: _EpochKeys | list[list[Key]]) -> tuple[
     """
     # One core is left to the training process, which is busy whenever the workers are.
     workers = max(0, min(MAX_WORKERS, usable_cores() - 1, len(batches)))
-    if workers == 0 or not SHARED_MEMORY.is_dir():
-        return workers, 0
+    if workers == 0:
+        return 0, 0
     if isinstance(batches, _EpochKeys):
         views, length = len(batches.kinds), batches.order.batch_size
     else:
+        kinds = {kind for key in batches[0] for kind, _ in key[1:]}
+        if images.pixels is not None and kinds == {"none"}:
+            return 0, 0  # to copy pixels takes less time than to start processes
         views, length = len(batches[0][0]) - 1, len(batches[0])
+    if not SHARED_MEMORY.is_dir():
+        return workers, 0
     # Of each worker two batches wait, and it makes a third.
     needed = 3 * workers * views * length * 3 * images.recipe.size**2
     # A rank's part of it; what other loaders of this process do not hold yet, they still may.

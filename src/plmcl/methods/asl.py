@@ -3,6 +3,7 @@
 arXiv 2009.14119.
 """
 
+import math
 from typing import Annotated
 
 import torch
@@ -36,7 +37,7 @@ class Asymmetric(Method):
         logits = batch.logits.float()
         positive = focal_cross_entropy(logits, self.positive_focus)
         # log(1 - p_m) = min(log(1 - p + m), 0), from log(1 - p): that is finite where 1 - p is 0.
-        clip = logits.new_tensor(self.clip).log()
+        clip = logits.new_full((), math.log(self.clip) if self.clip else -math.inf)
         log_absent = torch.logaddexp(functional.logsigmoid(-logits), clip).clamp(max=0)
         shifted = -torch.expm1(log_absent)
         negative = -(shifted.clamp(min=SMALLEST) ** self.negative_focus) * log_absent

@@ -67,8 +67,8 @@ class LargeLoss(Method):
         rounds = min(context.epoch, 1) if self.scheme == "permanent" else context.epoch
         # In this order, since (9 * 0.001) * 1000 is above 9.
         count = min(math.ceil(rounds * logits.numel() * self.rate), logits.numel())
-        large = torch.zeros_like(logits, dtype=torch.bool)
-        large[logits.topk(count).indices] = True
+        none = torch.zeros_like(logits, dtype=torch.bool)
+        large = none.index_fill(0, logits.topk(count).indices, True)
         return context.share.own(large.view(-1, own.shape[1])) & candidates
 
 

@@ -263,6 +263,7 @@ class Job:
             frozen_statistics=phase.batch_norm == "frozen",
             ema_decay=phase.ema_decay,
             sample=self._sample(phase.batch_size),
+            compiled=phase.compile,
         )
 
     def _sample(self, batch_size: int) -> Tensor | None:

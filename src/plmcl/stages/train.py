@@ -38,6 +38,7 @@ CODE = tuple(
     f"plmcl.{name}"
     for name in (
         *(
+            "averaging",
             "capture",
             "data",
             "distribution",
