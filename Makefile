@@ -17,6 +17,11 @@ ifneq ($(wildcard ../shared/data),)
 export PLMCL_SHARED_DATA ?= $(abspath ../shared/data)
 endif
 
+# Prints the name of the run that is best on validation.
+BEST := from pathlib import Path; from plmcl.run_record import RunRecord, best_run; \
+	runs = sorted(Path("reports/runs").glob("*/run.json")); \
+	print(best_run({run.parent.name: RunRecord.read(run) for run in runs}))
+
 .DELETE_ON_ERROR:
 .PHONY: help repro test lint format ui plots docs pictures flow schedule demo-retrain lock endurance audit
 help:
@@ -49,7 +54,7 @@ repro: $(VENV)/.installed
 	@dvc metrics show
 	@echo
 	@echo "Report: reports/index.html     Runs: make ui     A tagger: models/*/model.onnx"
-	@echo "Try it: $(VENV)/bin/plmcl predict --model models/$$(ls models | head -1)/model.onnx data/raw/scenes"
+	@echo "Try it: $(VENV)/bin/plmcl predict --model models/$$(python -c '$(BEST)')/model.onnx data/raw/scenes"
 
 test: $(VENV)/.installed
 	pytest -m "slow or not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder
