@@ -1,6 +1,7 @@
 """The loop: each row once, state in step with weights, the best epoch kept, resume exact."""
 
 import functools
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -488,6 +489,25 @@ def test_a_resume_from_images_is_exact_whatever_the_number_of_workers(tmp_path, 
     run(second, make_plmcl(), [phase(second, 4, (3, 4))], tmp_path / "cut")
     for name, values in whole.state_dict().items():
         assert torch.equal(second.state_dict()[name], values), name
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize("sample", [None, torch.zeros(4, D)])
+def test_where_nothing_can_be_captured_the_network_trains_as_it_is_and_a_line_says_so(
+    sample, capsys
+):
+    network = make_network()
+    phase = make_phase(network, 1, Scripted(1), sample=sample, compiled=True)
+    assert phase.training_network(nullcontext()) is network
+    assert network.training
+    lines = capsys.readouterr().err.splitlines()
+    without = ["compilation"] if sample is None else ["compilation", "CUDA graphs"]
+    for line, what in zip(lines, without, strict=True):
+        assert line.startswith(f"fine_tune: goes without {what}: ")
+        assert len(line.partition(f"{what}: ")[2]) > 10
+    plain = make_phase(network, 1, Scripted(1))
+    assert plain.training_network(nullcontext()) is network
+    assert capsys.readouterr().err == ""
 
 
 def test_a_loss_that_is_not_finite_ends_the_training_with_advice(tmp_path):

@@ -97,15 +97,19 @@ class PhaseRun:
         """The network in the mode that it trains in, captured if it can be."""
         self.set_mode(self.network)
         if self.sample is None:
+            if self.compiled:
+                self._goes_without("compilation", "no step is replayed from CUDA graphs here")
             return self.network
         for compiled in (True, False) if self.compiled else (False,):
             try:
                 return Captured(self.network, self.sample, autocast, compiled=compiled)
             except RuntimeError as error:
-                reason = str(error).partition("\n")[0]
-                without = "compilation" if compiled else "CUDA graphs"
-                print(f"{self.name}: goes without {without}: {reason}", file=sys.stderr)
+                self._goes_without("compilation" if compiled else "CUDA graphs", str(error))
         return self.network
+
+    def _goes_without(self, what: str, reason: str) -> None:
+        line, _, _ = reason.partition("\n")
+        print(f"{self.name}: goes without {what}: {line}", file=sys.stderr)
 
     def set_mode(self, network: nn.Module) -> None:
         """Training mode, but for the batch norm that keeps its statistics."""

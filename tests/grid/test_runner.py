@@ -16,7 +16,7 @@ from plmcl.errors import PlmclError
 from plmcl.grid import runner, worker
 from plmcl.grid.inputs import decode_images, draw_splits
 from plmcl.grid.plan import Run
-from plmcl.grid.pool import Pool, Share, share_out
+from plmcl.grid.pool import Part, Pool, share_out
 from plmcl.grid.results import read_results, write_results
 from plmcl.grid.spec import load_grid
 from plmcl.grid.worker import Place
@@ -264,7 +264,7 @@ def without_splits(place, number):
 def test_workers_have_their_cores_and_gpu_and_one_that_dies_is_replaced_and_its_run_named(place):
     before = os.sched_getaffinity(0), os.environ.get("CUDA_VISIBLE_DEVICES")
     core = frozenset({min(before[0])})
-    with Pool([Share(core, "7")], place) as pool:
+    with Pool([Part(core, "7")], place) as pool:
         answers = pool.run(without_splits(place, 3))
         assert next(answers)[0] == "0"
         first = pool.workers[0].process.pid
@@ -280,6 +280,11 @@ def test_workers_have_their_cores_and_gpu_and_one_that_dies_is_replaced_and_its_
         assert "splits.parquet: not found" in str(answer)
         second = pool.workers[0].process.pid
         assert os.sched_getaffinity(second) == core
+        # One that dies while it has nothing to do costs no run.
+        os.kill(second, signal.SIGKILL)
+        pool.workers[0].process.join()
+        ((key, answer),) = pool.run(without_splits(place, 1))
+        assert "splits.parquet: not found" in str(answer)
     assert before == (os.sched_getaffinity(0), os.environ.get("CUDA_VISIBLE_DEVICES"))
     assert not any(Path(f"/proc/{pid}").exists() for pid in (first, second))
 
@@ -344,16 +349,16 @@ def test_a_grid_that_is_being_run_is_not_run_twice(project):
 def test_shares_cover_the_cores_without_overlap(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     for jobs in (1, 2, 4, 8):
-        shares = share_out(jobs, [])
-        assert sorted(core for share in shares for core in share.cores) == list(range(8))
-        assert {len(share.cores) for share in shares} == {8 // jobs}
-    assert [len(share.cores) for share in share_out(3, [])] == [2, 2, 2]
-    assert not set.intersection(*(set(share.cores) for share in share_out(3, [])))
+        parts = share_out(jobs, [])
+        assert sorted(core for part in parts for core in part.cores) == list(range(8))
+        assert {len(part.cores) for part in parts} == {8 // jobs}
+    assert [len(part.cores) for part in share_out(3, [])] == [2, 2, 2]
+    assert not set.intersection(*(set(part.cores) for part in share_out(3, [])))
 
 
 def test_more_jobs_than_cores_take_them_in_turn_and_gpus_likewise(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 6})
-    shares = share_out(5, ["0", "1"])
-    assert [tuple(share.cores) for share in shares] == [(4,), (6,), (4,), (6,), (4,)]
-    assert [share.gpu for share in shares] == ["0", "1", "0", "1", "0"]
-    assert [share.gpu for share in share_out(2, [])] == ["", ""]
+    parts = share_out(5, ["0", "1"])
+    assert [tuple(part.cores) for part in parts] == [(4,), (6,), (4,), (6,), (4,)]
+    assert [part.gpu for part in parts] == ["0", "1", "0", "1", "0"]
+    assert [part.gpu for part in share_out(2, [])] == ["", ""]

@@ -94,7 +94,7 @@ class ImageRows(Dataset[Item]):
 
 
 class EpochOrder:
-    """An epoch's batches of rows: each row once, the last batch may be short.
+    """An epoch's batches of rows: each row once, the last batch may be shorter or longer.
 
     Set `epoch` before iterating. With several ranks, these are the batches of one of them: each
     row is in those of its owner alone, and all ranks have equally many batches.
@@ -239,11 +239,10 @@ class FeatureBatches:
             drawn = self.order.draws(STRONG) % np.uint64(len(self.strong))
             views = torch.from_numpy(drawn.astype(np.int64)).to(device)
         for batch in self.order:
-            rows = torch.from_numpy(batch)
-            own = rows.to(device)
-            features = self.features[own]
+            rows = torch.from_numpy(batch).to(device, non_blocking=True)
+            features = self.features[rows]
             if self.strong is not None:
-                features = torch.stack([features, self.strong[views[own], own]])
+                features = torch.stack([features, self.strong[views[rows], rows]])
             yield rows, features
 
 

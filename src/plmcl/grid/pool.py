@@ -19,7 +19,7 @@ SPAWN = get_context("spawn")  # a fork would inherit a GPU that it cannot use
 
 
 @dataclass(frozen=True)
-class Share:
+class Part:
     """A worker's part of the machine.
 
     Attributes:
@@ -31,18 +31,18 @@ class Share:
     gpu: str
 
 
-def share_out(jobs: int, gpus: Sequence[str]) -> list[Share]:
+def share_out(jobs: int, gpus: Sequence[str]) -> list[Part]:
     """The cores in equal parts (in turn, if there are fewer of them than jobs), the GPUs in turn.
 
     Args:
-        jobs: How many shares.
+        jobs: How many parts.
         gpus: Names of CUDA's.
     """
     bound = hasattr(os, "sched_getaffinity")  # Linux
     cores = sorted(os.sched_getaffinity(0)) if bound else []
     each = max(1, len(cores) // jobs)
     return [
-        Share(
+        Part(
             frozenset(cores[number % max(1, len(cores)) :: jobs][:each]),
             gpus[number % len(gpus)] if gpus else "",
         )
@@ -61,13 +61,13 @@ class Worker:
     """A process that does one run after the other, and is replaced if it dies.
 
     Args:
-        share: Its part of the machine.
+        part: Its own, of the machine.
         place: Where runs read.
         log: For what it prints.
     """
 
-    def __init__(self, share: Share, place: Place, log: Path) -> None:
-        self.share = share
+    def __init__(self, part: Part, place: Place, log: Path) -> None:
+        self.part = part
         self.place = place
         self.log = log
         self._start()
@@ -75,19 +75,30 @@ class Worker:
     def _start(self) -> None:
         self.connection, other_end = SPAWN.Pipe()
         self.process = SPAWN.Process(target=serve, args=(other_end, self.place, self.log))
-        with _inherited(self.share):
+        with _inherited(self.part):
             self.process.start()
         other_end.close()
+
+    def send(self, run: Run) -> None:
+        """Have a run done; by a new process, if this one has died since its last."""
+        try:
+            self.connection.send(run)
+        except OSError:
+            self._restart()
+            self.connection.send(run)
 
     def answer(self) -> Figures | str:
         """What came of the run that was sent: its figures, or why there are none; waits for it."""
         try:
             answer: Figures | str = self.connection.recv()
         except (EOFError, ConnectionResetError):
-            self.stop()
-            self._start()
+            self._restart()
             return f"the process died: out of memory, or see {self.log}"
         return answer
+
+    def _restart(self) -> None:
+        self.stop()
+        self._start()
 
     def stop(self) -> None:
         """End the process, whatever it does."""
@@ -97,15 +108,15 @@ class Worker:
 
 
 class Pool:
-    """Workers, one a share, started when there is work for them; they end with the context.
+    """Workers, one a part, started when there is work for them; they end with the context.
 
     Args:
-        shares: Of the machine.
+        parts: Of the machine.
         place: Where runs read; what the workers print goes to its logs.
     """
 
-    def __init__(self, shares: Sequence[Share], place: Place) -> None:
-        self.shares = shares
+    def __init__(self, parts: Sequence[Part], place: Place) -> None:
+        self.parts = parts
         self.place = place
         self.workers: list[Worker] = []
 
@@ -118,15 +129,15 @@ class Pool:
 
     def run(self, runs: Mapping[str, Run]) -> Iterator[tuple[str, Figures | str]]:
         """The key of each run and what came of it, as they finish."""
-        for number in range(len(self.workers), min(len(self.shares), len(runs))):
+        for number in range(len(self.workers), min(len(self.parts), len(runs))):
             log = self.place.logs / f"worker-{number}.txt"
-            self.workers.append(Worker(self.shares[number], self.place, log))
+            self.workers.append(Worker(self.parts[number], self.place, log))
         waiting, idle = deque(runs), list(self.workers)
         busy: dict[object, tuple[Worker, str]] = {}
         while waiting or busy:
             while waiting and idle:
                 worker, key = idle.pop(), waiting.popleft()
-                worker.connection.send(runs[key])
+                worker.send(runs[key])
                 busy[worker.connection] = worker, key
             for connection in wait([worker.connection for worker, _ in busy.values()]):
                 worker, key = busy.pop(connection)
@@ -136,17 +147,17 @@ class Pool:
 
 
 @contextmanager
-def _inherited(share: Share) -> Iterator[None]:
+def _inherited(part: Part) -> Iterator[None]:
     """What a process that is started now has from its first moment on.
 
     Libraries count the cores, and look for GPUs, when they are imported: later is too late.
     """
-    cores = os.sched_getaffinity(0) if share.cores else set()
+    cores = os.sched_getaffinity(0) if part.cores else set()
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        os.environ["CUDA_VISIBLE_DEVICES"] = share.gpu
+        os.environ["CUDA_VISIBLE_DEVICES"] = part.gpu
         if cores:
-            os.sched_setaffinity(0, share.cores)
+            os.sched_setaffinity(0, part.cores)
         yield
     finally:
         if cores:

@@ -125,8 +125,8 @@ def run_grid(
     )
     read_manifest(place.project.manifests)  # before all else: it says which stage to run first
     first = first_round(spec, variants)
-    shares = share_out(jobs, visible_gpus() if any(map(fine_tunes, first)) else [])
-    with _alone(place.folder), Pool(shares, place) as pool:
+    parts = share_out(jobs, visible_gpus() if any(map(fine_tunes, first)) else [])
+    with _alone(place.folder), Pool(parts, place) as pool:
         results, failures = _round(f"{name} 1/2", first, pool)
         second = second_round(spec, variants, choose_candidates(results, spec.tuning_seeds))
         more, failed = _round(f"{name} 2/2", second, pool)
@@ -157,7 +157,7 @@ def _round(title: str, runs: Sequence[Run], pool: Pool) -> tuple[pd.DataFrame, l
 
 
 def _train(title: str, todo: Mapping[str, Run], pool: Pool, journal: Journal) -> list[Failure]:
-    threads = max(1, min(len(share.cores) for share in pool.shares))
+    threads = max(1, min(len(part.cores) for part in pool.parts))
     runs = {key: _on_threads(run, threads) for key, run in todo.items()}
     compute_features(list(runs.values()), pool.place)
     decode_images(list(runs.values()), pool.place)
