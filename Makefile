@@ -41,7 +41,7 @@ help:
 	@echo "make audit     known vulnerabilities of all that is installed (asks pypi.org itself)"
 
 $(VENV)/.installed: requirements.lock pyproject.toml
-	@echo "Installing into $(VENV) (about 7 GB; four to six minutes) ..."
+	@echo "Installing into $(VENV) (about 7.5 GB; four to nine minutes) ..."
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11 to 3.13 is needed; say PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock

@@ -119,6 +119,7 @@ def test_a_printed_command_can_be_typed(line, plmcl_commands):
         assert line in {
             "source .venv/bin/activate",
             "git restore params.yaml dvc.lock reports",
+            'git commit -am "my results"',
             "cp -a aside/files/. photos/",
             "nvidia-cuda-mps-control -d",
             "echo quit | nvidia-cuda-mps-control",

@@ -135,3 +135,15 @@ def test_the_end_leaves_the_file_and_nothing_else(out, tmp_path):
         partial.finish(out, "jsonl")
     assert list(tmp_path.iterdir()) == [out]
     assert [json.loads(line) for line in out.read_text().splitlines()] == RECORDS
+
+
+def test_the_folder_of_the_file_is_made_unless_a_file_is_in_its_way(tmp_path):
+    with open_partial(tmp_path / "some/where/tags.csv"):
+        assert (tmp_path / "some/where/tags.csv.partial").is_dir()
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file/tags.csv", tmp_path / "file/below/tags.csv"):
+        with (
+            pytest.raises(PlmclError, match=f"{out.parent}: expected a folder, found a file"),
+            open_partial(out),
+        ):
+            pass

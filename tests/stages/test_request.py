@@ -7,6 +7,7 @@ import pytest
 from project import ROOT, run_command
 
 from plmcl.errors import PlmclError
+from plmcl.stages.fit import write_params
 from plmcl.stages.request import Request, in_options, survey
 
 
@@ -107,3 +108,31 @@ def test_a_wrong_label_file_is_refused_without_torch_or_mlflow(request_of, tmp_p
     assert done.stdout == "2\n"
     assert done.stderr.startswith(f"error: {asked.labels}, line 2: unknown column 'lables'")
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["params.yaml", "notes.txt", "model.onnx"])
+def test_a_folder_that_holds_something_else_is_not_overwritten(request_of, tmp_path, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    survey(request_of(), out)  # an empty one is fine
+    (out / name).write_text("seed: 7\n")
+    with pytest.raises(PlmclError) as caught:
+        survey(request_of(), out)
+    assert str(caught.value).startswith(f"--out: {out} is there and no tagger of plmcl fit")
+    assert [path.name for path in out.iterdir()] == [name]
+    with pytest.raises(PlmclError, match="is there and no tagger"):
+        survey(request_of(), out / name)
+
+
+def test_the_folder_of_an_earlier_fit_is_used_again_also_if_that_had_only_begun(
+    request_of, tmp_path
+):
+    out = tmp_path / "out"
+    out.mkdir()
+    written = out / "params.yaml"
+    write_params(request_of(), written)
+    (out / "model.onnx").write_bytes(b"an older one")
+    whole = written.read_text()
+    for length in (len(whole), 40, 12, 0):  # as a kill may leave it
+        written.write_text(whole[:length])
+        survey(request_of(), out)

@@ -138,12 +138,16 @@ class Partial:
 
 @contextmanager
 def open_partial(out: Path) -> Iterator[Partial]:
-    """Make `FILE.partial`, or find it as it was left, and keep other runs out of it.
+    """Make `FILE.partial` and its folder, or find it as it was left, and keep other runs out of it.
 
     Raises:
         PlmclError: Another run is at work on it, or the disk is full.
     """
     folder = out.with_name(f"{out.name}.partial")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise PlmclError(f"{out.parent}: expected a folder, found a file") from None
     try:
         # An address in it may hold a password.
         folder.mkdir(mode=0o700, exist_ok=True)

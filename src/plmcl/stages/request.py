@@ -15,6 +15,9 @@ from plmcl.errors import PlmclError
 from plmcl.labels.settings import Setting
 from plmcl.presets import read_preset
 
+# What the params.yaml of a tagger begins with: the preset's own first words.
+MARK = "# What `plmcl fit` starts from"
+
 
 @dataclass(frozen=True)
 class Request:
@@ -73,7 +76,7 @@ def survey(request: Request, out: Path) -> Annotations:
 
     Raises:
         PlmclError: There are no images, the labels do not fit them, a name is unknown or a number
-            out of range; or `torchrun` started several processes.
+            out of range; `out` holds something else; or `torchrun` started several processes.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise PlmclError(
@@ -84,6 +87,7 @@ def survey(request: Request, out: Path) -> Annotations:
         raise PlmclError(f"{request.photos}: not a folder")
     if out.resolve().is_relative_to(request.photos.resolve()):
         raise PlmclError(f"--out: {out} lies among the photos in {request.photos}; choose another")
+    _refuse_folder_of_others(out)
     Setting.parse(request.setting)
     k = request.labels_per_photo
     if k is not None and not 0 < k < math.inf:
@@ -94,6 +98,19 @@ def survey(request: Request, out: Path) -> Annotations:
         if name not in known:
             raise PlmclError(f"--method {name}: unknown method; known: {', '.join(known)}")
     return make_source("folder", values["sources"]).annotations(request.photos.resolve())
+
+
+def _refuse_folder_of_others(out: Path) -> None:
+    """Nothing is overwritten but what an earlier fit has written, or had begun to."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    params = out / "params.yaml"
+    start = params.read_text("utf-8", errors="replace")[: len(MARK)] if params.is_file() else None
+    if start is None or not MARK.startswith(start):
+        raise PlmclError(
+            f"--out: {out} is there and no tagger of plmcl fit, so nothing in it is overwritten; "
+            "choose a new or an empty folder"
+        )
 
 
 def in_options(message: str) -> str:
