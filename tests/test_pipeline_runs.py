@@ -19,8 +19,7 @@ pytestmark = pytest.mark.slow
 def test_a_killed_training_goes_on_where_it_stopped(tmp_path):
     """Cases 66 and 81: DVC hands no signal on, and removes a stage's outputs before it runs."""
     changes = {"train.mode": "linear", "grid.methods": ["plmcl"]}
-    # Long enough that a process that stands still for some seconds finds it at work.
-    changes |= {"train.linear": {"epochs": 300, "batch_size": 4, "learning_rate": 1e-3, "views": 2}}
+    changes |= {"train.linear": {"epochs": 100, "batch_size": 4, "learning_rate": 1e-3, "views": 2}}
     project = make_project(tmp_path / "killed", changes)
     run_to_splits(project)
     # DVC starts a stage through $SHELL or this one, which may stay between the two, as dash does.
