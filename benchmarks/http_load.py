@@ -22,6 +22,7 @@ SERVE = (
 )
 TICKS = os.sysconf("SC_CLK_TCK")
 IDLE_SECONDS = 3.0  # the service closes a connection that is not used for five
+TRIALS = 5  # of the rate that the service can do
 MAX_OPEN = 256  # requests without an answer; the service takes 512 connections
 
 
@@ -222,9 +223,8 @@ def overload(
             than 5 %.
     """
     asyncio.run(closed_loop(service.port, asked, 32))
-    started = time.perf_counter()
-    asyncio.run(closed_loop(service.port, asked, 32))
-    rate = 2 * len(asked) / (time.perf_counter() - started)
+    # The best of several: what else the machine does in one of these moments it may not do later.
+    rate = 2 * max(_closed_rate(service, asked) for _ in range(TRIALS))
     memory: list[tuple[float, float]] = []
     started = time.perf_counter()
 
@@ -247,6 +247,12 @@ def overload(
     assert set(statuses) <= {200, 429}, report
     assert max(settled) <= 1.05 * settled[0], report
     return report
+
+
+def _closed_rate(service: Service, asked: list[bytes]) -> float:
+    started = time.perf_counter()
+    asyncio.run(closed_loop(service.port, asked, 32))
+    return len(asked) / (time.perf_counter() - started)
 
 
 def in_ms(seconds: list[float]) -> dict[str, float]:

@@ -1,9 +1,13 @@
-"""The order of the tests, and the photographs that some of them need or else are skipped."""
+"""The order of the tests, and what several files of them need: photographs, SIGTERM's handler."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from plmcl.signals import exit_on_sigterm
 
 # The files that take longest, longest first: begun last, one would keep all but one worker waiting.
 LONGEST = (
@@ -22,6 +26,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the order within a file stays."""
     rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path, len(LONGEST)))
+
+
+@pytest.fixture
+def signals_end() -> Iterator[None]:
+    """SIGTERM and SIGINT end this process as they end a command; what came is forgotten after."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    exit_on_sigterm()
+    # Whoever started the tests in the background let them ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    exit_on_sigterm()
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ METRICS = {
     "labels_without_positives": 1,
     "labels_without_negatives": 0,
     "images_scored": 3,
+    "images_known": 3,
     "mean_reciprocal_rank": 0.8,
     "known_cells": 9,
 }

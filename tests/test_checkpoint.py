@@ -119,32 +119,35 @@ def test_a_full_disk_keeps_the_earlier_commit_and_the_next_attempt_goes_on_case_
     assert Checkpoints(tmp_path).epoch == 2
 
 
-def test_a_signal_in_a_save_ends_it_as_a_signal_case_66(tmp_path, monkeypatch):
-    """torch writes through C++, which would make a RuntimeError of what a handler raises."""
+@pytest.mark.usefixtures("signals_end")
+@pytest.mark.parametrize(
+    ("numbers", "ending", "at_once"),
+    [
+        ((signal.SIGTERM,), SystemExit, False),
+        ((signal.SIGTERM, signal.SIGTERM), SystemExit, False),
+        ((signal.SIGINT, signal.SIGINT), KeyboardInterrupt, True),
+    ],
+)
+def test_a_signal_in_a_save_ends_it_as_a_signal_case_66(
+    tmp_path, monkeypatch, numbers, ending, at_once
+):
+    """torch writes through C++, which makes a RuntimeError of what a handler raises."""
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, state_of(1))
-
-    def stop(number, frame):
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
     writes = []
 
     class Signalling:
         def update(self, content):
             writes.append(len(content))
             if len(writes) == 5:
-                signal.raise_signal(signal.SIGTERM)
+                for number in numbers:
+                    signal.raise_signal(number)
 
     monkeypatch.setattr(hashlib, "sha256", Signalling)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            checkpoints.save(2, state_of(2))
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(ending):
+        checkpoints.save(2, state_of(2))
     monkeypatch.undo()
-    assert ended.value.code == 128 + signal.SIGTERM
-    assert len(writes) == 5
+    assert (len(writes) == 5) == at_once
     assert Checkpoints(tmp_path).epoch == 1
 
 

@@ -1,5 +1,6 @@
 """The command line: each mistake is one clear line and an exit code; nothing heavy is imported."""
 
+import importlib.metadata
 import json
 import shutil
 import signal
@@ -92,7 +93,7 @@ def test_fit_says_what_it_assumed_what_the_figures_mean_and_what_to_try(tagger):
     assert "labels a photo: 1.5 (assumed; say better: --labels-per-photo K)" in printed
     assert "test mAP n/a, mean reciprocal rank of the known labels" in printed
     assert printed.count("any model has AP 1") == 1  # of two methods
-    assert "unlisted: negative" in printed
+    assert "label some images completely and set --unlisted to negative" in printed
     assert f"plmcl predict --model {tagger}/model.onnx" in printed
 
 
@@ -203,6 +204,22 @@ def test_an_unknown_data_set_and_an_unknown_key(small, plmcl_here):
     assert "train.threds: unknown key; did you mean 'threads'?" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"backbone": "resnet5O"}, "model.backbone: unknown 'resnet5O'"),
+        ({"weights": "weights.pt"}, "model.weights: weights.pt is not a file"),
+        ({"weights": "package"}, "model.weights: no package holds weights of test_efficientnet"),
+        ({"backbone": "levit_128", "weights": "imagenet"}, "no state dict of levit_128"),
+    ],
+)
+def test_a_backbone_and_weights_that_cannot_be_had_are_said_before_anything_runs(
+    small, plmcl_here, model, said
+):
+    edit_params(small / "params.yaml", {f"model.{key}": value for key, value in model.items()})
+    refused(plmcl_here("check", cwd=small), said)
+
+
 def test_a_label_list_that_changed_since_training(small, plmcl_here):
     """Case 15: never a re-index in silence."""
     edit_params(small / "params.yaml", {"train.mode": "linear"})
@@ -254,6 +271,16 @@ def test_diff_refuses_what_is_no_run_by_its_file(runs, plmcl_here):
     refused(plmcl_here("diff", runs, "fspl-an", cwd=runs), f"{runs}/run.json: not found")
     (runs / "reports/runs/fspl-epr/metrics.json").write_text("[]")
     refused(plmcl_here("diff", "fspl-an", "fspl-epr", cwd=runs), "fspl-epr/metrics.json: ")
+
+
+def test_a_service_without_a_model_says_what_to_name(tmp_path, plmcl_here):
+    done = plmcl_here("serve", cwd=tmp_path)
+    refused(done, "models/production/champion/model.onnx: no model is in production", "--model")
+
+
+def test_the_version_is_the_packages(plmcl_here):
+    done = plmcl_here("--version")
+    assert (done.returncode, done.stdout) == (0, f"plmcl {importlib.metadata.version('plmcl')}\n")
 
 
 def test_help_imports_nothing_heavy():

@@ -1,17 +1,15 @@
+"""How a signal ends a process."""
+
+import ctypes
 import signal
 import threading
 
 import pytest
 
-from plmcl.signals import hold_signals
+from plmcl import signals
+from plmcl.signals import exit_if_told, exit_on_sigterm, hold_signals
 
-
-@pytest.fixture(autouse=True)
-def _handlers_are_put_back():
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals_end")
 
 
 def ends_with_143(signum, frame):
@@ -23,7 +21,6 @@ def ends_with_143(signum, frame):
 )
 def test_a_signal_acts_after_the_body_and_not_within_it(number, ending):
     signal.signal(signal.SIGTERM, ends_with_143)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     done = []
 
     def body():
@@ -45,8 +42,7 @@ def test_without_a_signal_nothing_happens_and_an_error_goes_through():
     assert signal.getsignal(signal.SIGTERM) is ends_with_143
 
 
-def test_a_signal_that_comes_twice_acts_at_once():
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def test_ctrl_c_that_is_pressed_twice_acts_at_once():
     done = []
 
     def body():
@@ -59,6 +55,46 @@ def test_a_signal_that_comes_twice_acts_at_once():
     with pytest.raises(KeyboardInterrupt):
         body()
     assert done == ["after the first"]
+
+
+def test_sigterm_that_comes_twice_within_the_body_acts_once_after_it():
+    seen = []
+    signal.signal(signal.SIGTERM, lambda *_: seen.append("acts"))
+    with hold_signals():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        seen.append("the rest of the body")
+    assert seen == ["the rest of the body", "acts"]
+
+
+def test_sigterm_exits_once_and_again_when_closing_takes_too_long(monkeypatch):
+    with pytest.raises(SystemExit) as ended:
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 128 + signal.SIGTERM
+    signal.raise_signal(signal.SIGTERM)  # what closes is not broken into
+    monkeypatch.setattr(signals, "SECONDS_TO_CLOSE", 0.0)
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+
+
+class AsksForMore:
+    """An object whose missing attributes are looked up in Python, as those of an `nn.Module`."""
+
+    def __getattr__(self, name):
+        signal.raise_signal(signal.SIGTERM)
+        return name
+
+
+def test_a_sigterm_whose_exit_code_in_c_drops_is_told_again_case_66():
+    exit_if_told()  # nothing came
+    has_attribute = ctypes.pythonapi.PyObject_HasAttr
+    has_attribute.argtypes = (ctypes.py_object, ctypes.py_object)
+    assert has_attribute(AsksForMore(), "hooks") == 0  # SystemExit came out of it, and was cleared
+    with pytest.raises(SystemExit) as ended:
+        exit_if_told()
+    assert ended.value.code == 128 + signal.SIGTERM
+    exit_on_sigterm()
+    exit_if_told()  # another command of this process
 
 
 def test_another_thread_changes_no_handler():

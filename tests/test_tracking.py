@@ -57,6 +57,10 @@ def record(**changes):
     return RunRecord(**(values | changes))
 
 
+def without_kept(stored):
+    return {k: v for k, v in stored.data.metrics.items() if not k.startswith("kept/")}
+
+
 def python(code, *arguments, **environment):
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -88,10 +92,30 @@ def test_a_run_holds_params_tags_and_curves(root, client):
     assert stored.data.tags["protocol"] == "holdout"
     curve = client.get_metric_history(mine.mlflow_run_id, "val/mAP")
     assert [(point.step, point.value) for point in curve] == [(1, 0.25), (2, 0.75)]
+    assert stored.data.metrics["kept/val/mAP"] == 0.75
     assert mine.history == [
         {"epoch": 1, "phase": "linear", "train/loss": 0.5, "val/mAP": 0.25},
         {"epoch": 2, "phase": "fine_tune", "train/loss": 0.25, "val/mAP": 0.75},
     ]
+
+
+def test_the_kept_epoch_and_its_figure_are_there_whatever_came_after_it(root, client):
+    """MLflow's lists of runs show the latest value of a metric."""
+    mine = record(tags={"DVC_EXP_NAME": "wet-moss"})
+    with start_run(mine, root=root) as run:
+        for epoch, value in enumerate([0.25, 0.75, 0.75, 0.5], 1):
+            run.log({"train/loss": 0.5, "val/mAP": value}, epoch)
+    again = record(name="x", history=mine.history, tags=mine.tags, status="FINISHED")
+    assert restore(again, None, None, root=root)
+    (restored,) = client.search_runs(
+        [client.get_experiment_by_name("plmcl").experiment_id],
+        f"tags.`{mlflow_store.RECORD_ID}` = '{again.record_id}'",
+    )
+    for stored in (client.get_run(mine.mlflow_run_id), restored):
+        assert stored.data.metrics["val/mAP"] == 0.5
+        assert stored.data.metrics["kept/val/mAP"] == 0.75
+        assert stored.data.metrics["kept/epoch"] == 2
+    assert stored.info.run_name == "x (wet-moss)"
 
 
 def test_an_epoch_is_one_call_however_many_metrics_it_has(root, client, monkeypatch):
@@ -154,32 +178,55 @@ with start_run(record, root=Path(sys.argv[1])) as run:
 """
 
 
-def test_case_72_a_signal_within_a_transaction_leaves_no_locked_database(root, client):
+@pytest.mark.usefixtures("signals_end")
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    "statement",
+    ["INSERT INTO metrics", "UPDATE runs SET status"],
+    ids=["as metrics are written", "as the run is marked FINISHED"],
+)
+def test_case_72_signals_within_a_transaction_leave_no_locked_database(
+    root, client, statement, times
+):
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
-    def stop(number, frame):
-        raise SystemExit(128 + number)
-
     sent = []
 
-    def while_metrics_are_written(connection, cursor, statement, *_):
-        if not sent and "INSERT INTO metrics" in statement:
-            sent.append(statement)
-            signal.raise_signal(signal.SIGTERM)
+    def send(connection, cursor, executed, *_):
+        if not sent and statement in executed:
+            sent.append(executed)
+            for _ in range(times):
+                signal.raise_signal(signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, stop)
-    event.listen(Engine, "after_cursor_execute", while_metrics_are_written)
+    event.listen(Engine, "after_cursor_execute", send)
     mine = record()
     try:
         with pytest.raises(SystemExit), start_run(mine, root=root) as run:
             run.log({"train/loss": 0.5}, 1)
     finally:
-        event.remove(Engine, "after_cursor_execute", while_metrics_are_written)
-        signal.signal(signal.SIGTERM, before)
+        event.remove(Engine, "after_cursor_execute", send)
+    assert sent
     stored = client.get_run(mine.mlflow_run_id)
     assert stored.info.status == mine.status == "KILLED"
     assert stored.data.metrics == {"train/loss": 0.5}
+
+
+@pytest.mark.usefixtures("signals_end")
+def test_case_72_a_second_signal_does_not_break_into_the_end_of_a_run(root, client, monkeypatch):
+    from mlflow import MlflowClient
+
+    set_terminated = MlflowClient.set_terminated
+
+    def signalled_before(*args, **kwargs):
+        signal.raise_signal(signal.SIGTERM)
+        set_terminated(*args, **kwargs)
+
+    monkeypatch.setattr(MlflowClient, "set_terminated", signalled_before)
+    mine = record()
+    with pytest.raises(SystemExit), start_run(mine, root=root):
+        signal.raise_signal(signal.SIGTERM)
+    assert client.get_run(mine.mlflow_run_id).info.status == mine.status == "KILLED"
 
 
 @pytest.mark.slow
@@ -247,7 +294,7 @@ def test_a_finished_run_whose_record_does_not_know_is_resumed(root, client):
     with start_run(before, root=root) as run:
         assert run.run_id == mine.mlflow_run_id
     stored = client.get_run(mine.mlflow_run_id)
-    assert (stored.info.status, stored.data.metrics) == ("FINISHED", {"val/mAP": 0.25})
+    assert (stored.info.status, without_kept(stored)) == ("FINISHED", {"val/mAP": 0.25})
 
 
 def test_a_finished_run_is_not_resumed(root, client):
@@ -266,7 +313,12 @@ def test_case_73_what_is_not_finite_is_a_tag_and_null_never_a_metric(root, clien
         run.log({"train/loss": 0.5, "val/mAP": math.inf}, 2)
         run.log({"train/loss": 0.25, "val/mAP": None}, 3)
     stored = client.get_run(mine.mlflow_run_id).data
-    assert stored.metrics == {"train/loss": 0.25, "val/mAP": 0.5}
+    assert stored.metrics == {
+        "train/loss": 0.25,
+        "val/mAP": 0.5,
+        "kept/val/mAP": 0.5,
+        "kept/epoch": 1,
+    }
     assert stored.tags["metric_nonfinite"] == "train/loss,val/mAP"
     assert [entry["train/loss"] for entry in mine.history] == [None, 0.5, 0.25]
     assert [entry["val/mAP"] for entry in mine.history] == [0.5, None, None]
@@ -289,7 +341,7 @@ def test_an_evaluation_is_added_to_the_finished_run(root, client):
     stored = client.get_run(mine.mlflow_run_id)
     assert stored.info.status == "FINISHED"
     assert stored.info.end_time == mine.end_time
-    assert stored.data.metrics == {"val/mAP": 0.5, "test/mAP": 0.75, "test/labels": 3}
+    assert without_kept(stored) == {"val/mAP": 0.5, "test/mAP": 0.75, "test/labels": 3}
     points = client.get_metric_history(mine.mlflow_run_id, "test/mAP")
     assert {point.step for point in points} == {0}  # of the run, not of an epoch
     table = read_artifact(client, mine.mlflow_run_id)

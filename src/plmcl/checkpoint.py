@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from plmcl.durable import sha256, sync
 from plmcl.errors import PlmclError
+from plmcl.signals import hold_signals
 
 STATE, FILES = "state.pt", "files.json"
 PREFIX = "epoch-"
@@ -186,9 +187,10 @@ def _write(state: dict[str, Any], path: Path) -> str:
     with path.open("wb") as file:
         digesting = _Digesting(file)
         try:
-            torch.save(state, cast("IO[bytes]", digesting))
+            with hold_signals():
+                torch.save(state, cast("IO[bytes]", digesting))
         except Exception:
-            # One of torch's own, in place of a full disk's or a signal's that came while it wrote.
+            # One of torch's own, in place of a full disk's or a second Ctrl-C's while it wrote.
             if digesting.error is not None:
                 raise digesting.error from None
             raise

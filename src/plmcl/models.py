@@ -163,6 +163,25 @@ def build_classifier(
     return model.to(memory_format=torch.channels_last)
 
 
+def check_backbone(backbone: str, weights: str) -> None:
+    """Refuse a backbone that is not known, and weights that nobody has; nothing is fetched.
+
+    Args:
+        backbone: As `build_classifier`.
+        weights: As `load_backbone_weights`.
+
+    Raises:
+        PlmclError: The name is unknown, or the weights cannot be had.
+    """
+    _check_name(backbone)
+    if weights == "package":
+        packaged_file(backbone)
+    elif weights == "imagenet":
+        imagenet_url(backbone)
+    elif weights != "none":
+        _own_file(weights)
+
+
 def load_backbone_weights(model: Classifier, backbone: str, weights: str) -> Weights:
     """Load pretrained weights into a classifier's backbone.
 
@@ -183,9 +202,7 @@ def load_backbone_weights(model: Classifier, backbone: str, weights: str) -> Wei
     elif weights == "imagenet":
         path = _downloaded_file(backbone)
     else:
-        path = Path(weights).expanduser()
-        if not path.is_file():
-            raise PlmclError(f"model.weights: {path} is not a file")
+        path = _own_file(weights)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     named = re.search(r"-([0-9a-f]{8,})\.", path.name)
     if weights in ("package", "imagenet") and named and not sha256.startswith(named[1]):
@@ -304,17 +321,29 @@ def _build_backbone(
                 )
             )
         return resnet, num_features, IMAGENET_MEAN, IMAGENET_STD
+    _check_name(name)
     timm = importlib.import_module("timm")
-    if not timm.is_model(name):
-        close = difflib.get_close_matches(name, timm.list_models(), n=3)
-        raise PlmclError(
-            f"model.backbone: unknown {name!r}; known: {', '.join(TORCHVISION_BACKBONES)} and "
-            f"timm's names{' (near: ' if close else ''}{', '.join(close)}{')' if close else ''}"
-        )
     pooling = {} if pooled else {"global_pool": ""}
     network = timm.create_model(name, pretrained=False, num_classes=0, **pooling)
     config = network.pretrained_cfg
     return network, network.num_features, config["mean"], config["std"]
+
+
+def _check_name(backbone: str) -> None:
+    timm = importlib.import_module("timm")
+    if backbone not in TORCHVISION_BACKBONES and not timm.is_model(backbone):
+        close = difflib.get_close_matches(backbone, timm.list_models(), n=3)
+        raise PlmclError(
+            f"model.backbone: unknown {backbone!r}; known: {', '.join(TORCHVISION_BACKBONES)} and "
+            f"timm's names{' (near: ' if close else ''}{', '.join(close)}{')' if close else ''}"
+        )
+
+
+def _own_file(weights: str) -> Path:
+    path = Path(weights).expanduser()
+    if not path.is_file():
+        raise PlmclError(f"model.weights: {path} is not a file")
+    return path
 
 
 def packaged_file(backbone: str) -> Path:

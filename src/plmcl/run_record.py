@@ -62,10 +62,19 @@ class RunRecord:
         return next((key for key in keys if not key.startswith(others)), "")
 
     @property
+    def best(self) -> tuple[int, float]:
+        """The first epoch with the largest value of that figure, whose weights are kept, and it.
+
+        (0, NaN) without a history.
+        """
+        values = [(entry["epoch"], entry.get(self.selection_key)) for entry in self.history]
+        known = [(e, v) for e, v in values if isinstance(e, int) and isinstance(v, float)]
+        return max(known, key=lambda pair: pair[1], default=(0, math.nan))
+
+    @property
     def best_selection(self) -> float:
         """The largest value of that figure; NaN without a history."""
-        values = [entry.get(self.selection_key) for entry in self.history]
-        return max((v for v in values if isinstance(v, float)), default=math.nan)
+        return self.best[1]
 
     def write(self, path: Path) -> None:
         """Write run.json, whole or not at all."""

@@ -83,12 +83,13 @@ def start_run(record: RunRecord, *, root: Path) -> Iterator[Run]:
     run = _begin(store, record)
     try:
         yield run
+        store.log(run.run_id, _kept(record), when=_now())
+        _end(run, "FINISHED")
     except BaseException as error:
-        # The body's error is the one to see; a run that this leaves RUNNING is swept later.
+        # This error is the one to see; a run that is left RUNNING is swept later.
         with suppress(PlmclError):
             _end(run, _status_after(error))
         raise
-    _end(run, "FINISHED")
 
 
 def log_evaluation(
@@ -172,7 +173,7 @@ def _begin(store: Store, record: RunRecord) -> Run:
     run = _find(store, record)
     # RUNNING is a record whose run ended, and whose process did before it wrote that down.
     if run is None or (run.info.status == "FINISHED" and record.status != "RUNNING"):
-        run = store.create(record.name, _now())
+        run = store.create(_title(record), _now())
     else:
         store.resume(run.info.run_id)
     run_id = run.info.run_id
@@ -201,7 +202,7 @@ def _recreate(
     metrics: Metrics | None,
     per_label: "pd.DataFrame | None",
 ) -> None:
-    run_id = store.create(record.name, record.start_time).info.run_id
+    run_id = store.create(_title(record), record.start_time).info.run_id
     when = record.end_time or _now()
     points = [
         (name, float(value), _epoch(entry))
@@ -210,12 +211,31 @@ def _recreate(
         if isinstance(value, int | float) and name != "epoch"
     ]
     params, cut_tag = _texts(record)
+    if record.status == "FINISHED":
+        points += _kept(record)
     store.log(run_id, points, when=when, params=params, tags=record.tags | cut_tag)
     if metrics is not None and per_label is not None:
         _log_evaluation(store, run_id, record, metrics, per_label, when)
     # The id comes last: what a kill leaves half made is not taken for the run, but swept.
     store.log(run_id, tags={RECORD_ID: record.record_id})
     store.end(run_id, "KILLED" if record.status == "RUNNING" else record.status, when)
+
+
+def _title(record: RunRecord) -> str:
+    """The run's name in MLflow's lists: experiments of DVC train the same runs again and again."""
+    experiment = record.tags.get("DVC_EXP_NAME")
+    return f"{record.name} ({experiment})" if experiment else record.name
+
+
+def _kept(record: RunRecord) -> list[tuple[str, float, int]]:
+    """The epoch whose weights are kept, and its figure: MLflow's lists show an epoch's latest.
+
+    At step 0, as `_log_evaluation`.
+    """
+    epoch, value = record.best
+    if math.isnan(value):
+        return []
+    return [("kept/epoch", float(epoch), 0), (f"kept/{record.selection_key}", value, 0)]
 
 
 def _log_evaluation(

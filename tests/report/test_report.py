@@ -94,6 +94,13 @@ def test_the_headline_names_the_kept_run_and_the_next(tmp_path):
     )
 
 
+def test_the_headline_counts_the_test_images_of_which_something_is_known(tmp_path):
+    run = make_run(
+        tmp_path / "given-an", metrics=METRICS | {"images_scored": 60, "images_known": 16}
+    )
+    assert "mAP 75.0 on 16 labeled test images" in headline(run)
+
+
 def test_a_run_that_is_higher_on_the_test_split_is_named_but_not_kept(tmp_path, write):
     an, plmcl = tmp_path / "sspl-40-an", tmp_path / "sspl-40-plmcl"
     reached(an, 0.75, 0.9)
@@ -160,10 +167,10 @@ def test_the_table_has_a_row_a_method_a_column_a_setting_and_says_what_is_missin
 def test_runs_that_were_measured_on_different_images_say_so_each(tmp_path, write):
     page = write(
         make_run(tmp_path / "fspl-an"),
-        make_run(tmp_path / "fspl-epr", metrics=METRICS | {"images_scored": 2}),
+        make_run(tmp_path / "fspl-epr", metrics=METRICS | {"images_known": 2}),
     )
     assert "2 of 3 labels averaged, 3 images; trained" in page.text
-    assert "2 of 3 labels averaged, 2 images; trained" in page.text
+    assert "2 of 3 labels averaged, 2 labeled images; trained" in page.text
 
 
 def test_names_may_hold_any_character_and_become_no_markup(tmp_path, write):

@@ -95,6 +95,7 @@ def test_the_counts_worked_out_by_hand(unlisted, lines):
     labels = Annotations(".", [], {}, world.labels, world.label_names, unlisted)
     assert ingest.summary(world, labels).split("\n") == [
         "files: 1 converted, 1 empty, 4 ok",
+        "set aside: d (empty)",
         "delivered since: 2 images in 1 deliveries, 1 with a tag",
         "3 labels (yes / no / unknown):",
         *lines,

@@ -5,9 +5,11 @@ Each command imports what it runs only when it runs, so that `--help` answers at
 """
 
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import typer
 
+from plmcl import __version__
 from plmcl.cli import checks, labelling, many, operate, own, pipeline, predict, serve
 from plmcl.stages.entry import run_app
 
@@ -42,13 +44,22 @@ PANELS: Mapping[str, tuple[Callable[..., None], ...]] = {
 }
 
 app = typer.Typer(
-    help="Multi-label image tagging from almost no annotation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
+
+
+@app.callback(invoke_without_command=True)
+def about(
+    version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
+) -> None:
+    """Multi-label image tagging from almost no annotation."""
+    if version:
+        typer.echo(f"plmcl {__version__}")
+        raise typer.Exit
 
 
 def main() -> None:

@@ -37,9 +37,15 @@ def serve(
     Example: plmcl serve --model tagger/model.onnx --port 8000
     """
     from plmcl.data import MAX_PIXELS
+    from plmcl.errors import PlmclError
     from plmcl.serving.limits import Limits
     from plmcl.serving.server import run
 
+    if model == CHAMPION and not model.exists():
+        raise PlmclError(
+            f"{model}: no model is in production yet; plmcl retrain makes one, or name a "
+            "file: --model tagger/model.onnx"
+        )
     limits = Limits(
         request_bytes=int(request_mb * 2**20),
         image_bytes=int(image_mb * 2**20),

@@ -21,6 +21,7 @@ FIGURES = (
     "labels_without_positives",
     "labels_without_negatives",
     "images_scored",
+    "images_known",
     "mean_reciprocal_rank",
     "known_cells",
 )

@@ -11,6 +11,7 @@ from plmcl.report.words import (
     OPTIMISTIC,
     count,
     figure,
+    labeled,
     selection_split,
     setting_in_words,
     why_no_map,
@@ -24,8 +25,7 @@ def headline(results: Sequence[Result], kept: Result) -> str:
     where = f"under {kept.setting} ({setting_in_words(kept.setting)})"
     if kept.value is None:
         return f"No figure: {why_no_map(kept)}."
-    of = count(kept.metrics["images_scored"], "test image")
-    reached = f"{FIGURE_NAMES[kept.figure]} {figure(kept)} on {of}"
+    reached = f"{FIGURE_NAMES[kept.figure]} {figure(kept)} on {labeled(kept, 'test image')}"
     if len(results) == 1:
         return f"{kept.method} reaches {reached} {where}."
     choice = "" if kept.selection is None else f", chosen on the {selection_split(kept)} split"

@@ -22,6 +22,7 @@ FIGURE_NAMES = {
     "labels_without_positives": "labels without a known positive",
     "labels_without_negatives": "labels without a known negative",
     "images_scored": "test images scored",
+    "images_known": "those of which a label is known",
     "known_cells": "known entries (image x label)",
 }
 _SETTINGS = {
@@ -104,10 +105,16 @@ def why_no_ap(positives: int, negatives: int) -> str:
 def measured_on(result: Result) -> str:
     """How many labels and images a run's figure comes from."""
     metrics = result.metrics
-    images = count(metrics["images_scored"], "image")
+    images = labeled(result, "image")
     if metrics["mAP"] is None:
         return images
     return f"{metrics['labels_averaged']} of {metrics['labels']} labels averaged, {images}"
+
+
+def labeled(result: Result, noun: str) -> str:
+    """The images that a run's figure comes from: those of which something is known."""
+    scored, known = result.metrics["images_scored"], result.metrics["images_known"]
+    return count(known, noun if known == scored else f"labeled {noun}")
 
 
 def trained(result: Result) -> str:

@@ -6,13 +6,14 @@ from plmcl.data.sources import make_source, source_names
 from plmcl.errors import PlmclError
 from plmcl.labels.settings import Setting
 from plmcl.methods import make_method, method_names
+from plmcl.models import check_backbone
 from plmcl.params import Params, load_params
 from plmcl.stages.entry import run_stage
 from plmcl.stages.paths import Paths
 
 
 def run(params: Params) -> None:
-    """Check every plug-in's section and every name in the grid.
+    """Check every plug-in's section, every name in the grid, and the backbone with its weights.
 
     Raises:
         PlmclError: All the problems, a line each.
@@ -28,6 +29,10 @@ def run(params: Params) -> None:
                 check(name)
             except PlmclError as error:
                 problems.append(str(error))
+    try:
+        check_backbone(params.model.backbone, params.model.weights)
+    except PlmclError as error:
+        problems.append(str(error))
     if problems:
         raise PlmclError("\n".join(problems))
 

@@ -6,12 +6,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
 from plmcl.errors import NO_ROOM, PlmclError
+from plmcl.signals import exit_on_sigterm
 
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "true",
@@ -39,7 +39,7 @@ def run_stage(function: Callable[..., None]) -> None:
 def run_app(app: Callable[..., Any]) -> None:
     """Run a Typer app: a PlmclError is one message and its exit code, signals are exits."""
     os.environ.update(TELEMETRY_OFF)
-    signal.signal(signal.SIGTERM, _terminate)
+    exit_on_sigterm()
     try:
         app()
     except PlmclError as error:
@@ -56,8 +56,3 @@ def run_app(app: Callable[..., Any]) -> None:
             told = "interrupted: the same command goes on with what has been stored"
             print(told, file=sys.stderr)
         raise
-
-
-def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    # An exception and not the default: what is open is closed, a run is marked KILLED.
-    sys.exit(128 + signum)

@@ -144,7 +144,8 @@ def why_no_map(evaluation: Evaluation) -> str:
         return f"no known positive label on {metrics['images_scored']} test images"
     return (
         "no label has known positives and known negatives there, and among positives alone any "
-        "model has AP 1. For a real figure label some images completely and say unlisted: negative"
+        "model has AP 1. For a real figure label some images completely and set "
+        "sources.folder.unlisted to negative"
     )
 
 

@@ -16,7 +16,7 @@ from plmcl.schemas import ObservedLabels, Splits, read_table
 from plmcl.stages import evaluate, export, ingest, split, train
 from plmcl.stages.job import refuse_without_negatives
 from plmcl.stages.paths import Paths
-from plmcl.stages.request import Request
+from plmcl.stages.request import Request, in_options
 
 
 def run(request: Request, annotations: Annotations, out: Path) -> Path:
@@ -95,5 +95,5 @@ def _table(setting: str, results: dict[str, tuple[RunRecord, Evaluation]], best:
         )
     # All were judged on the same test images: what one lacks, all lack.
     if why := evaluate.why_no_map(results[best][1]):
-        lines.append(f"test mAP is n/a: {why}")
+        lines.append(f"test mAP is n/a: {in_options(why)}")
     return "\n".join(lines)

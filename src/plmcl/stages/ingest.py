@@ -12,12 +12,15 @@ from plmcl.data.listing import counts
 from plmcl.data.manifest import Manifest
 from plmcl.data.sources import make_source
 from plmcl.data.sources.base import Annotations
+from plmcl.data.statuses import USABLE
 from plmcl.errors import PlmclError
 from plmcl.ordering import positions
 from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
 from plmcl.stages.entry import run_stage
 from plmcl.stages.paths import Paths
+
+NAMED = 5  # so many of the files that cannot be used are named
 
 
 def run(paths: Paths, params: Params, annotations: Annotations | None = None) -> Manifest:
@@ -75,6 +78,11 @@ def summary(manifest: Manifest, annotations: Annotations) -> str:
     """Files by status, and what is known of each label, to be looked at before training."""
     statuses = manifest.images["status"].value_counts().sort_index()
     lines = ["files: " + ", ".join(f"{count} {status}" for status, count in statuses.items())]
+    aside = manifest.images[~manifest.images["status"].isin(USABLE)]
+    if len(aside):
+        named = zip(aside["image_id"][:NAMED], aside["status"], strict=False)
+        more = f" and {len(aside) - NAMED} more" if len(aside) > NAMED else ""
+        lines.append(f"set aside: {', '.join(f'{i} ({s})' for i, s in named)}{more}")
     delivered = manifest.usable[manifest.usable["delivery"] > 0]
     if len(delivered):
         tagged = positions(delivered["image_id"], manifest.labels["image_id"]) >= 0
