@@ -103,6 +103,7 @@ endurance: $(VENV)/.installed
 	python benchmarks/endurance.py --model "$$(ls models/*/model.onnx | head -1)" \
 		--out benchmarks/results/endurance.json
 	python benchmarks/training_kills.py --out benchmarks/results/training-kills.json
+	python benchmarks/training_signals.py --out benchmarks/results/training-signals.json
 	python benchmarks/retraining_rounds.py kills --out benchmarks/results/retraining-kills.json
 
 # --strict: a package that pypi.org says nothing of is a failure, and so is a mirror without these data.

@@ -75,6 +75,7 @@ def main(
         name = f"grid, {jobs} at a time" + (", MPS" if pipe else "")
         seconds[name] = packed(runs, brief, place, jobs)
         write(out, data_set, epochs, seconds)
+    Path(nobody).rmdir()
 
 
 def packed(runs: list[Run], brief: list[Run], place: Place, jobs: int) -> float:

@@ -197,7 +197,7 @@ def test_an_unknown_data_set_and_an_unknown_key(small, plmcl_here):
     done = plmcl_here("check", cwd=small)
     assert done.returncode == 2
     known = "coco, cub, folder, nuswide, scenes, voc"
-    assert f"sources.coko: unknown source; known: {known}" in done.stderr
+    assert f"params.yaml: sources.coko: unknown source; known: {known}" in done.stderr
     edit_params(small / "params.yaml", {"data.source": "scenes", "train.threds": 2})
     done = plmcl_here("check", cwd=small)
     assert done.returncode == 2
@@ -210,14 +210,23 @@ def test_an_unknown_data_set_and_an_unknown_key(small, plmcl_here):
         ({"backbone": "resnet5O"}, "model.backbone: unknown 'resnet5O'"),
         ({"weights": "weights.pt"}, "model.weights: weights.pt is not a file"),
         ({"weights": "package"}, "model.weights: no package holds weights of test_efficientnet"),
-        ({"backbone": "levit_128", "weights": "imagenet"}, "no state dict of levit_128"),
+        (
+            {"backbone": "levit_128", "weights": "imagenet"},
+            "model.weights: timm publishes no state dict of levit_128",
+        ),
     ],
 )
 def test_a_backbone_and_weights_that_cannot_be_had_are_said_before_anything_runs(
     small, plmcl_here, model, said
 ):
     edit_params(small / "params.yaml", {f"model.{key}": value for key, value in model.items()})
-    refused(plmcl_here("check", cwd=small), said)
+    refused(plmcl_here("check", cwd=small), f"params.yaml: {said}")
+
+
+def test_params_can_be_checked_where_nothing_else_is(tmp_path, plmcl_here):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    done = plmcl_here("check", cwd=tmp_path)
+    assert (done.returncode, done.stdout.partition(";")[0]) == (0, "params.yaml: ok")
 
 
 def test_a_label_list_that_changed_since_training(small, plmcl_here):

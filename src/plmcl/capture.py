@@ -39,18 +39,18 @@ class Captured(nn.Module):
         self.shape = inputs.shape
         buffers = [(buffer, buffer.clone()) for buffer in network.buffers()]
         caches = torch.is_autocast_cache_enabled()
-        passes = network
+        captured = network
         if compiled:
             torch.compiler.reset()  # a process compiles one forward() only so many times
-            passes = cast(nn.Module, torch.compile(network, dynamic=False))
+            captured = cast(nn.Module, torch.compile(network, dynamic=False))
         gc.collect()  # what earlier trainings left must not be freed in the middle of a capture
         try:
             with autocast:
                 # A weight's cached cast would be one from outside the graph.
                 torch.set_autocast_cache_enabled(False)
-                torch.cuda.make_graphed_callables(passes, (inputs,), allow_unused_input=True)
+                torch.cuda.make_graphed_callables(captured, (inputs,), allow_unused_input=True)
             # Not left on the network, of which copies are made: theirs would be this one's.
-            self.replay = passes.forward
+            self.replay = captured.forward
         finally:
             torch.set_autocast_cache_enabled(caches)
             vars(network).pop("forward", None)

@@ -47,7 +47,7 @@ def test_each_mistake_in_params_is_a_line(tmp_path, params):
     assert [f.status for f in found] == ["problem"] * 3
     assert "methods.plmcl.alpha" in found[0].found
     assert "sources.coco.year" in found[1].found
-    assert found[2].found == "model.weights: mine.pt is not a file"
+    assert found[2].found == "params.yaml: model.weights: mine.pt is not a file"
 
 
 def test_a_valid_run_is_looked_at_in_every_part(tmp_path, params, monkeypatch):

@@ -73,6 +73,13 @@ def test_a_version_that_is_not_there_is_named(project):
         ingest.run(project, params_with(project.root, "v0007"))
 
 
+def test_labels_that_differ_by_case_or_spaces_alone_are_shown():
+    world = manifest(["a"], label_names=["Cat", "Ice  cream", "cat", "dog", "ice cream"])
+    labels = Annotations(".", [], {}, world.labels, world.label_names, "unknown")
+    (said,) = [line for line in ingest.summary(world, labels).split("\n") if "alike" in line]
+    assert said.endswith("alike but for case or spaces: Cat / cat, Ice  cream / ice cream")
+
+
 @pytest.mark.parametrize(
     ("unlisted", "lines"),
     [

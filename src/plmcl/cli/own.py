@@ -14,9 +14,10 @@ PARTIAL = 3  # exit code: something was answered, and something was not
 def can_be_made(path: Path | None) -> Path | None:
     """An option's file or folder, refused before hours of work and not after them."""
     if path is not None:
-        nearest = next(parent for parent in path.absolute().parents if parent.exists())
-        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-            raise typer.BadParameter(f"{path}: {nearest} is no folder that can be written to")
+        here = path.absolute()
+        nearest = next(place for place in (here, *here.parents) if place.exists())
+        if not os.access(nearest, os.W_OK) or not (nearest == here or nearest.is_dir()):
+            raise typer.BadParameter(f"{path}: {nearest} cannot be written to")
     return path
 
 

@@ -34,7 +34,7 @@ def run(params: Params) -> None:
     except PlmclError as error:
         problems.append(str(error))
     if problems:
-        raise PlmclError("\n".join(problems))
+        raise PlmclError("\n".join(f"params.yaml: {problem}" for problem in problems))
 
 
 def main() -> None:
@@ -42,6 +42,7 @@ def main() -> None:
     params = load_params(Path("params.yaml"))
     run(params)
     path = Paths.of_project(Path.cwd(), params.data.source).params_ok
+    path.parent.mkdir(exist_ok=True)
     # Always the same bytes: what depends on it is not repeated when a value changes.
     path.write_text("params.yaml can be used\n")
     print(

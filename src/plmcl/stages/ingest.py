@@ -1,6 +1,6 @@
 """Stage ingest: every file opened once, one row and one status each; the label list fixed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -95,8 +95,18 @@ def summary(manifest: Manifest, annotations: Annotations) -> str:
     lines += [f"{what}: {count}" for what, count in annotations.notes.items()]
     if len(manifest.near_duplicates):
         lines.append(f"near duplicates: {len(manifest.near_duplicates)} pairs")
+    if alike := _alike(manifest.label_names):
+        lines.append(f"labels of their own, though alike but for case or spaces: {alike}")
     lines.append(f"{len(manifest.label_names)} labels (yes / no / unknown):")
     return "\n".join([*lines, *_label_lines(manifest)])
+
+
+def _alike(names: Iterable[str]) -> str:
+    """Names that somebody may have meant as one label: "Cat / cat, ice cream / Ice  Cream"."""
+    spellings: dict[str, list[str]] = {}
+    for name in names:
+        spellings.setdefault(" ".join(name.casefold().split()), []).append(name)
+    return ", ".join(" / ".join(same) for same in spellings.values() if len(same) > 1)
 
 
 def _label_lines(manifest: Manifest) -> Iterator[str]:
