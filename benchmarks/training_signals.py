@@ -68,6 +68,8 @@ def main() -> None:
         project = make_small(Path(folder) / "project", epochs=EPOCHS)
         report = measure(project, arguments.times, arguments.seed)
     print(report)
+    if report["exit code, status of the run"] != {"143, KILLED": arguments.times}:
+        raise SystemExit("not all ended as they should")
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

@@ -1,5 +1,10 @@
 """Without a terminal progress is a plain line now and then, and never more."""
 
+import signal
+from contextlib import suppress
+
+import pytest
+
 import plmcl.progress
 from plmcl.progress import show_progress
 
@@ -29,6 +34,17 @@ def test_quick_work_prints_nothing(capsys):
         progress(1, 2)
         progress(2, 2)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("signals_end")
+def test_a_call_ends_the_process_that_was_told_to_end_and_did_not_case_66():
+    with show_progress("ingest") as progress:
+        progress(1, 2)
+        with suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit) as ended:
+            progress(2, 2)
+    assert ended.value.code == 128 + signal.SIGTERM
 
 
 def test_a_rate_counts_what_this_process_did(capsys, monkeypatch):

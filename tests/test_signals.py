@@ -67,6 +67,14 @@ def test_sigterm_that_comes_twice_within_the_body_acts_once_after_it():
     assert seen == ["the rest of the body", "acts"]
 
 
+def test_sigterm_that_comes_during_closing_is_not_put_off_until_after_it(monkeypatch):
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+    with hold_signals():
+        signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr(signals, "SECONDS_TO_CLOSE", 0.0)  # the body took that long
+
+
 def test_sigterm_exits_once_and_again_when_closing_takes_too_long(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         signal.raise_signal(signal.SIGTERM)

@@ -214,18 +214,19 @@ def test_case_72_signals_within_a_transaction_leave_no_locked_database(
 
 @pytest.mark.usefixtures("signals_end")
 def test_case_72_a_second_signal_does_not_break_into_the_end_of_a_run(root, client, monkeypatch):
-    from mlflow import MlflowClient
+    mine, now = record(), tracking._now
 
-    set_terminated = MlflowClient.set_terminated
-
-    def signalled_before(*args, **kwargs):
+    def signalled_now():
         signal.raise_signal(signal.SIGTERM)
-        set_terminated(*args, **kwargs)
+        return now()
 
-    monkeypatch.setattr(MlflowClient, "set_terminated", signalled_before)
-    mine = record()
-    with pytest.raises(SystemExit), start_run(mine, root=root):
-        signal.raise_signal(signal.SIGTERM)
+    def body():
+        with start_run(mine, root=root):
+            monkeypatch.setattr(tracking, "_now", signalled_now)  # which the end asks for the time
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        body()
     assert client.get_run(mine.mlflow_run_id).info.status == mine.status == "KILLED"
 
 

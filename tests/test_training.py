@@ -1,8 +1,7 @@
 """The loop: each row once, state in step with weights, the best epoch kept, resume exact."""
 
 import functools
-import signal
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -519,21 +518,6 @@ def test_a_loss_that_is_not_finite_ends_the_training_with_advice(tmp_path):
     network = make_network()
     with pytest.raises(PlmclError, match=r"loss is nan in epoch 1; lower the learning rate"):
         run(network, Broken(), [make_phase(network, 1, Scripted(1))], tmp_path)
-
-
-@pytest.mark.usefixtures("signals_end")
-def test_a_sigterm_whose_exit_is_lost_ends_the_training_after_its_epoch_case_66(tmp_path):
-    def lose_a_signal(entry):
-        if entry["epoch"] == 2:
-            with suppress(SystemExit):
-                signal.raise_signal(signal.SIGTERM)
-
-    network = make_network()
-    phase = make_phase(network, 4, Scripted(1, 2, 3, 4))
-    with pytest.raises(SystemExit) as ended:
-        run(network, Counting(), [phase], tmp_path, on_epoch=lose_a_signal)
-    assert ended.value.code == 128 + signal.SIGTERM
-    assert Checkpoints(tmp_path).epoch == 2
 
 
 def test_training_lowers_the_loss(tmp_path):

@@ -5,8 +5,10 @@ import time
 
 import mlflow
 import pytest
-from training_kills import Training, make_small, measure, results, wait_for
-from training_scenarios import training, without_room
+from training_kills import RUN, Training, make_small, measure, results, wait_for
+from training_scenarios import dropping_a_signal, training, without_room
+
+from plmcl.run_record import RunRecord
 
 pytestmark = pytest.mark.slow
 
@@ -28,11 +30,14 @@ def test_three_random_kills_change_no_byte_of_weights_and_label_state_case_61(pr
 
 
 def test_a_full_disk_and_signals_end_a_run_which_goes_on_as_itself_case_61_case_66(project):
-    def run():
+    def stored():
         client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")
         ids = [client.get_experiment_by_name("plmcl").experiment_id]
         (only,) = client.search_runs(ids)
-        return only.info.run_id, only.info.status
+        return only
+
+    def run():
+        return stored().info.run_id, stored().info.status
 
     expected = results(project)  # of the test before this one
     assert Training(project, without_room).wait() == 2
@@ -54,6 +59,14 @@ def test_a_full_disk_and_signals_end_a_run_which_goes_on_as_itself_case_61_case_
         run_id, status = run()
         assert status == "KILLED"
         seen.add(run_id)
+    assert Training(project, dropping_a_signal).wait() == 128 + signal.SIGTERM
+    assert run() == (*seen, "KILLED")
     assert Training(project, training).wait() == 0
     assert run() == (*seen, "FINISHED")
+    # Of all epochs, although this process trained none of them.
+    kept = {
+        name: value for name, value in stored().data.metrics.items() if name.startswith("kept/")
+    }
+    epoch, value = RunRecord.read(project / "reports/runs" / RUN / "run.json").best
+    assert kept == {"kept/epoch": epoch, "kept/val/mAP": value}
     assert results(project) == expected

@@ -168,13 +168,13 @@ class _Digesting:
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.digest = hashlib.sha256()
-        self.error: BaseException | None = None
+        self.error: OSError | None = None
 
     def write(self, content: bytes | memoryview) -> int:
         try:
             self.digest.update(content)
             return self.file.write(content)
-        except BaseException as error:
+        except OSError as error:
             self.error = error
             raise
 
@@ -190,7 +190,7 @@ def _write(state: dict[str, Any], path: Path) -> str:
             with hold_signals():
                 torch.save(state, cast("IO[bytes]", digesting))
         except Exception:
-            # One of torch's own, in place of a full disk's or a second Ctrl-C's while it wrote.
+            # One of torch's own, in place of a full disk's.
             if digesting.error is not None:
                 raise digesting.error from None
             raise

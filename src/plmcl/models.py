@@ -173,7 +173,7 @@ def check_backbone(backbone: str, weights: str) -> None:
     Raises:
         PlmclError: The name is unknown, or the weights cannot be had.
     """
-    _check_name(backbone)
+    check_name(backbone)
     if weights == "package":
         packaged_file(backbone)
     elif weights == "imagenet":
@@ -321,7 +321,7 @@ def _build_backbone(
                 )
             )
         return resnet, num_features, IMAGENET_MEAN, IMAGENET_STD
-    _check_name(name)
+    check_name(name)
     timm = importlib.import_module("timm")
     pooling = {} if pooled else {"global_pool": ""}
     network = timm.create_model(name, pretrained=False, num_classes=0, **pooling)
@@ -329,14 +329,25 @@ def _build_backbone(
     return network, network.num_features, config["mean"], config["std"]
 
 
-def _check_name(backbone: str) -> None:
+def check_name(backbone: str) -> None:
+    """Refuse a backbone's name that neither torchvision, as far as it is used, nor timm knows.
+
+    Raises:
+        PlmclError: It is unknown, or what follows its "." is.
+    """
+    if backbone in TORCHVISION_BACKBONES:
+        return
     timm = importlib.import_module("timm")
-    if backbone not in TORCHVISION_BACKBONES and not timm.is_model(backbone):
+    if not timm.is_model(backbone):
         close = difflib.get_close_matches(backbone, timm.list_models(), n=3)
         raise PlmclError(
             f"model.backbone: unknown {backbone!r}; known: {', '.join(TORCHVISION_BACKBONES)} and "
             f"timm's names{' (near: ' if close else ''}{', '.join(close)}{')' if close else ''}"
         )
+    try:
+        timm.get_pretrained_cfg(backbone)
+    except RuntimeError as error:  # of an unknown tag
+        raise PlmclError(f"model.backbone: {error}") from None
 
 
 def _own_file(weights: str) -> Path:

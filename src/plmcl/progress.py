@@ -17,6 +17,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from plmcl.signals import exit_if_told
+
 # Called with (done, total).
 ProgressCallback = Callable[[int, int], None]
 SECONDS_BETWEEN_LINES = 10.0
@@ -27,7 +29,8 @@ def show_progress(description: str, *, unit: str = "") -> Iterator[ProgressCallb
     """Yield a callback that shows `done` of `total` on standard error, with the time left.
 
     The clock starts with the first call: what is done by then is what an earlier process did, or
-    a first step with all that it had to set up, and says nothing of the rest.
+    a first step with all that it had to set up, and says nothing of the rest. A process that was
+    told to end, and does not, ends at a call.
 
     Args:
         description: Of the work.
@@ -35,7 +38,7 @@ def show_progress(description: str, *, unit: str = "") -> Iterator[ProgressCallb
     """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _plain_lines(description, unit)
+        yield _asking(_plain_lines(description, unit))
         return
     columns = (
         TextColumn("{task.description}"),
@@ -46,7 +49,15 @@ def show_progress(description: str, *, unit: str = "") -> Iterator[ProgressCallb
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield _asking(lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def _asking(show: ProgressCallback) -> ProgressCallback:
+    def report(done: int, total: int) -> None:
+        exit_if_told()
+        show(done, total)
+
+    return report
 
 
 class _RateColumn(ProgressColumn):

@@ -1,4 +1,4 @@
-"""Signals that end a process: each once, none lost, and not in the middle of what must be whole."""
+"""Signals that end a process: once, dropped or not, and not amid what must be whole."""
 
 import signal
 import sys
@@ -19,8 +19,8 @@ _exits: list[float] = []
 def exit_on_sigterm() -> None:
     """Let SIGTERM end this process by SystemExit(143): what is open is closed, a run is KILLED.
 
-    One that follows within ten seconds changes nothing, as it would break into that closing. Where
-    DVC is ended, a stage gets one for each of DVC's threads, some milliseconds apart.
+    One that comes within ten seconds of it changes nothing, as it would break into that closing.
+    Where DVC is ended, a stage gets one for each of DVC's threads, some milliseconds apart.
     """
     _exits.clear()
     signal.signal(signal.SIGTERM, _exit)
@@ -30,7 +30,7 @@ def exit_if_told() -> None:
     """Exit now if SIGTERM came before: what a handler raises is dropped in a callback.
 
     So it is within a weak reference's, as of a module that is imported, and where code in C asks
-    for an attribute.
+    for an attribute. Long work asks whenever it reports progress (`plmcl.progress`).
     """
     if _exits:
         sys.exit(TERMINATED)
@@ -41,7 +41,8 @@ def hold_signals() -> Iterator[None]:
     """Let SIGTERM and SIGINT act after the body and not within it.
 
     For code of others in which an exception at any line does harm, such as a transaction that then
-    stays open and locks its database. Ctrl-C that is pressed twice acts at once: the body may hang.
+    stays open and locks its database. SIGTERM waits however often it comes; Ctrl-C that is pressed
+    twice acts at once, as the body may hang.
     Outside of the main thread nothing is held, as Python lets no signal act there.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -50,6 +51,8 @@ def hold_signals() -> Iterator[None]:
     came: list[int] = []
 
     def hold(signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGTERM and _is_closing():
+            return  # and would not be after a body that takes long
         if signum not in came:
             came.append(signum)
         elif signum == signal.SIGINT:
@@ -71,7 +74,10 @@ def hold_signals() -> Iterator[None]:
 
 
 def _exit(signum: int, frame: FrameType | None) -> None:
-    now = time.monotonic()
-    if not _exits or now - _exits[-1] >= SECONDS_TO_CLOSE:
-        _exits.append(now)
+    if not _is_closing():
+        _exits.append(time.monotonic())
         sys.exit(TERMINATED)
+
+
+def _is_closing() -> bool:
+    return bool(_exits) and time.monotonic() - _exits[-1] < SECONDS_TO_CLOSE

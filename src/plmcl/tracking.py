@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from plmcl.errors import PlmclError
 from plmcl.mlflow_store import MAX_PARAM, RECORD_ID, Store, cut, locked, open_store
 from plmcl.run_record import RunRecord, Status
+from plmcl.signals import hold_signals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,15 +81,18 @@ def start_run(record: RunRecord, *, root: Path) -> Iterator[Run]:
     """
     store = open_store(record.experiment, root)
     store.sweep(keep=record.record_id)
-    run = _begin(store, record)
+    run: Run | None = None
     try:
+        with hold_signals() if store.database else nullcontext():
+            run = _begin(store, record)
         yield run
         store.log(run.run_id, _kept(record), when=_now())
         _end(run, "FINISHED")
     except BaseException as error:
         # This error is the one to see; a run that is left RUNNING is swept later.
-        with suppress(PlmclError):
-            _end(run, _status_after(error))
+        if run is not None:
+            with suppress(PlmclError):
+                _end(run, _status_after(error))
         raise
 
 

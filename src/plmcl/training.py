@@ -21,7 +21,6 @@ from plmcl.heads import LinearHead
 from plmcl.labels.store import LabelStore
 from plmcl.methods.base import Batch, Context, Method
 from plmcl.share import ALONE, Share
-from plmcl.signals import exit_if_told
 
 Score = tuple[str, float]
 
@@ -224,7 +223,6 @@ def fit(
             if average is not None:
                 average.load_state_dict(state["average"])
         for epoch in range(max(start, state["epoch"]), end):
-            exit_if_told()
             torch.manual_seed(seed + epoch + epochs * fabric.global_rank)
             context = Context(
                 epoch, epochs, step, phase.learning_rate, observations.positives_per_image

@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import psutil
 import pytest
 from project import ROOT, environment
 
 SCRIPT = """
-import errno, sys, time
+import errno, signal, sys, time
+from contextlib import suppress
 from plmcl.errors import PlmclError
 from plmcl.stages.entry import run_stage
 
@@ -19,6 +22,9 @@ def main(what: str) -> None:
     if what == "full": raise OSError(errno.ENOSPC, "No space left on device", "model.pt")
     if what == "locked": raise OSError(errno.EACCES, "Permission denied", "model.pt")
     if what == "defect": raise ValueError("a defect")
+    if what == "dropped":
+        with suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
     if what == "wait":
         print("ready", flush=True)
         try:
@@ -56,11 +62,42 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_2(what, line):
     assert (done.returncode, done.stderr) == (2, line)
 
 
+@pytest.mark.slow
+def test_a_stage_ends_with_its_dvc_also_while_it_imports_case_66(tmp_path):
+    start = (
+        "import subprocess, sys, time; "
+        "command = [sys.executable, '-m', 'plmcl.stages.train', 'fspl', 'an']; "
+        "print(subprocess.Popen(command, stderr=open('said', 'w')).pid, flush=True); "
+        "time.sleep(600)"
+    )
+    dvc = subprocess.Popen(
+        [sys.executable, "-c", start],
+        cwd=tmp_path,
+        env=environment(DVC_STAGE="train"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert dvc.stdout is not None
+    stage = psutil.Process(int(dvc.stdout.readline()))
+    maps = Path(f"/proc/{stage.pid}/maps")
+    while "libtorch" not in maps.read_text():  # torch is imported, and after it much more
+        time.sleep(0.01)
+    dvc.kill()
+    dvc.wait()
+    assert psutil.wait_procs([stage], timeout=60)[0] == [stage]
+    # It would have said that there is no params.yaml.
+    assert (tmp_path / "said").read_text() == ""
+
+
 def test_a_defect_keeps_its_traceback():
     done = run("defect")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert "ValueError: a defect" in done.stderr
+
+
+def test_a_sigterm_whose_exit_was_dropped_is_in_the_exit_code():
+    assert run("dropped").returncode == 128 + signal.SIGTERM
 
 
 def test_success_is_0():

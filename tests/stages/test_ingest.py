@@ -80,6 +80,14 @@ def test_labels_that_differ_by_case_or_spaces_alone_are_shown():
     assert said.endswith("alike but for case or spaces: Cat / cat, Ice  cream / ice cream")
 
 
+def test_five_of_the_files_that_are_set_aside_are_named():
+    world = manifest([f"{i}.png" for i in range(8)], status=["ok"] + ["truncated"] * 7)
+    labels = Annotations(".", [], {}, world.labels, world.label_names, "unknown")
+    (said,) = [line for line in ingest.summary(world, labels).split("\n") if "aside" in line]
+    named = ", ".join(f"{i}.png (truncated)" for i in range(1, 6))
+    assert said == f"set aside: {named} and 2 more"
+
+
 @pytest.mark.parametrize(
     ("unlisted", "lines"),
     [

@@ -126,16 +126,21 @@ def weights(params: "Params", ask: HttpAsk) -> Iterator[Finding]:
         return  # `versions` says it
     import torch
 
-    from plmcl.models import imagenet_url, packaged_file
+    from plmcl.models import check_name, imagenet_url, packaged_file
 
     kind, backbone = params.model.weights, params.model.backbone
+    check_name(backbone)
     if kind == "none":
         yield Finding("weights", "ok", "none: training starts at random")
     elif kind == "package":
         yield Finding("weights", "ok", f"{packaged_file(backbone).name}, out of a package")
     elif kind != "imagenet":
         path = Path(kind).expanduser()
-        yield Finding("weights", "ok", f"{path}, {in_words(path.stat().st_size)}")
+        if path.is_file():
+            yield Finding("weights", "ok", f"{path}, {in_words(path.stat().st_size)}")
+        else:
+            advice = "correct model.weights, or put the state dict there"
+            yield Finding("weights", "problem", f"model.weights: {path} is not a file", advice)
     else:
         url = imagenet_url(backbone)
         path = Path(torch.hub.get_dir(), "checkpoints", url.rsplit("/", 1)[-1])

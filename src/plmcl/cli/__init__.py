@@ -52,14 +52,23 @@ for panel, commands in PANELS.items():
         app.command(rich_help_panel=panel)(command)
 
 
-@app.callback(invoke_without_command=True)
-def about(
-    version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
-) -> None:
-    """Multi-label image tagging from almost no annotation."""
-    if version:
+def say_version(asked: bool) -> None:
+    """Of the package, and nothing else."""
+    if asked:
         typer.echo(f"plmcl {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=say_version, help="Say which version this is."
+        ),
+    ] = False,
+) -> None:
+    """Multi-label image tagging from almost no annotation."""
 
 
 def main() -> None:

@@ -15,9 +15,11 @@ def can_be_made(path: Path | None) -> Path | None:
     """An option's file or folder, refused before hours of work and not after them."""
     if path is not None:
         here = path.absolute()
-        nearest = next(place for place in (here, *here.parents) if place.exists())
-        if not os.access(nearest, os.W_OK) or not (nearest == here or nearest.is_dir()):
-            raise typer.BadParameter(f"{path}: {nearest} cannot be written to")
+        # A file is written beside its place, and takes it when it is whole.
+        folders = (here, *here.parents) if here.is_dir() else here.parents
+        nearest = next(folder for folder in folders if folder.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+            raise typer.BadParameter(f"{path}: {nearest} is no folder that can be written to")
     return path
 
 

@@ -30,7 +30,6 @@ from plmcl.machine import usable_cores
 from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
 from plmcl.run_record import RunRecord
-from plmcl.signals import exit_if_told
 from plmcl.stages.paths import Paths
 
 
@@ -172,7 +171,6 @@ def _train(title: str, todo: Mapping[str, Run], pool: Pool, journal: Journal) ->
                 names = (run.row, run.method, run.setting, run.seed, run.candidate)
                 journal.append(Result(*names, **asdict(answer), identity=key))
             progress(number, len(runs))
-            exit_if_told()
     return failures
 
 

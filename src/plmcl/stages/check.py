@@ -13,7 +13,7 @@ from plmcl.stages.paths import Paths
 
 
 def run(params: Params) -> None:
-    """Check every plug-in's section, every name in the grid, and the backbone with its weights.
+    """Check every plug-in's section and every name in the grid.
 
     Raises:
         PlmclError: All the problems, a line each.
@@ -29,18 +29,20 @@ def run(params: Params) -> None:
                 check(name)
             except PlmclError as error:
                 problems.append(str(error))
-    try:
-        check_backbone(params.model.backbone, params.model.weights)
-    except PlmclError as error:
-        problems.append(str(error))
     if problems:
-        raise PlmclError("\n".join(f"params.yaml: {problem}" for problem in problems))
+        raise PlmclError("\n".join(problems))
 
 
 def main() -> None:
     """Check params.yaml."""
-    params = load_params(Path("params.yaml"))
-    run(params)
+    file = Path("params.yaml")
+    params = load_params(file)
+    try:
+        run(params)
+        check_backbone(params.model.backbone, params.model.weights)
+    except PlmclError as error:
+        lines = str(error).splitlines()
+        raise PlmclError("\n".join(f"{file}: {line}" for line in lines)) from None
     path = Paths.of_project(Path.cwd(), params.data.source).params_ok
     path.parent.mkdir(exist_ok=True)
     # Always the same bytes: what depends on it is not repeated when a value changes.

@@ -1,6 +1,5 @@
 """How a stage or a command ends: exit codes, one line for the user, a signal that is not lost."""
 
-import ctypes
 import errno
 import os
 import signal
@@ -11,7 +10,7 @@ from typing import Any
 import typer
 
 from plmcl.errors import NO_ROOM, PlmclError
-from plmcl.signals import exit_on_sigterm
+from plmcl.signals import exit_if_told, exit_on_sigterm
 
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "true",
@@ -20,17 +19,11 @@ TELEMETRY_OFF = {
     "DVC_NO_ANALYTICS": "1",
 }
 DISK_PROBLEMS = {*NO_ROOM, errno.EROFS, errno.EACCES}
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h: the signal that a process gets when its parent dies
 INTERRUPTED = 128 + signal.SIGINT
 
 
 def run_stage(function: Callable[..., None]) -> None:
-    """Run a function as a command, its parameters as arguments.
-
-    Under DVC it ends when DVC does: DVC hands no signal on, and a repeat would run beside it.
-    """
-    if "DVC_STAGE" in os.environ and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Run a function as a command, its parameters as arguments."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(function)
     run_app(app)
@@ -52,6 +45,7 @@ def run_app(app: Callable[..., Any]) -> None:
         print(f"error: {error}{advice}", file=sys.stderr)
         sys.exit(PlmclError.exit_code)
     except SystemExit as end:
+        exit_if_told()
         if end.code == INTERRUPTED:  # Typer's answer to Ctrl-C, without a word
             told = "interrupted: the same command goes on with what has been stored"
             print(told, file=sys.stderr)

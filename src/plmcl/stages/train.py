@@ -111,13 +111,14 @@ def run(
                         phase=entry["phase"],
                     )
                 )
-                # Inside: a run without its model is a failed run.
+                # Inside: what MLflow says of the kept epoch is of all, also those before a resume;
+                # and a run without its model is a failed run.
+                record.history = fitted.history
                 _save(paths, setting, method_name, job, fitted, record, figures)
         else:
             fitted = train(lambda entry: None)
             _save(paths, setting, method_name, job, fitted, record, figures)
-            record.status = "FINISHED"
-        record.history = fitted.history
+            record.status, record.history = "FINISHED", fitted.history
         _write_record(paths.run(setting, method_name), record)
         shutil.rmtree(checkpoints.directory)
     name, value = fitted.best_score
