@@ -105,7 +105,7 @@ def become(arguments: list[str], folder: str, variables: dict[str, str]) -> NoRe
     added = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:1] = [folder, *(str(Path(folder, path)) for path in added)]
     importlib.invalidate_caches()
-    sys.argv[:] = arguments[1:]
+    sys.argv[:] = ["-m", *arguments[2:]]
     status = 1
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

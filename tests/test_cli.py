@@ -210,6 +210,7 @@ def test_an_unknown_data_set_and_an_unknown_key(small, plmcl_here):
         ({"backbone": "resnet5O"}, "model.backbone: unknown 'resnet5O'"),
         ({"backbone": "resnet50.bogus"}, "model.backbone: Invalid pretrained tag (bogus)"),
         ({"weights": "weights.pt"}, "model.weights: weights.pt is not a file"),
+        ({"weights": "~nobody-here/w.pt"}, "model.weights: ~nobody-here/w.pt: Could not"),
         ({"weights": "package"}, "model.weights: no package holds weights of test_efficientnet"),
         (
             {"backbone": "levit_128", "weights": "imagenet"},

@@ -213,6 +213,34 @@ def test_case_72_signals_within_a_transaction_leave_no_locked_database(
 
 
 @pytest.mark.usefixtures("signals_end")
+def test_case_72_a_signal_while_a_run_is_made_leaves_it_killed(root, client, monkeypatch):
+    create, mine = mlflow_store.Store.create, record()
+
+    def signalled(*arguments):
+        made = create(*arguments)
+        signal.raise_signal(signal.SIGTERM)
+        return made
+
+    monkeypatch.setattr(mlflow_store.Store, "create", signalled)
+    with pytest.raises(SystemExit), start_run(mine, root=root):
+        pytest.fail("the body does not begin")
+    assert client.get_run(mine.mlflow_run_id).info.status == mine.status == "KILLED"
+
+
+@pytest.mark.usefixtures("signals_end")
+def test_case_72_a_dropped_signal_ends_a_run_as_killed(root, client):
+    mine = record()
+
+    def body():
+        with start_run(mine, root=root), suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        body()
+    assert client.get_run(mine.mlflow_run_id).info.status == "KILLED"
+
+
+@pytest.mark.usefixtures("signals_end")
 def test_case_72_a_second_signal_does_not_break_into_the_end_of_a_run(root, client, monkeypatch):
     mine, now = record(), tracking._now
 

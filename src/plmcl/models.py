@@ -351,7 +351,10 @@ def check_name(backbone: str) -> None:
 
 
 def _own_file(weights: str) -> Path:
-    path = Path(weights).expanduser()
+    try:
+        path = Path(weights).expanduser()
+    except RuntimeError as error:  # of "~somebody"
+        raise PlmclError(f"model.weights: {weights}: {error}") from None
     if not path.is_file():
         raise PlmclError(f"model.weights: {path} is not a file")
     return path

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from plmcl.errors import PlmclError
 from plmcl.mlflow_store import MAX_PARAM, RECORD_ID, Store, cut, locked, open_store
 from plmcl.run_record import RunRecord, Status
-from plmcl.signals import hold_signals
+from plmcl.signals import exit_if_told, hold_signals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,11 +81,13 @@ def start_run(record: RunRecord, *, root: Path) -> Iterator[Run]:
     """
     store = open_store(record.experiment, root)
     store.sweep(keep=record.record_id)
+    found = _find(store, record)
     run: Run | None = None
     try:
-        with hold_signals() if store.database else nullcontext():
-            run = _begin(store, record)
+        with hold_signals():  # a run that nobody knows yet would stay RUNNING
+            run = _begin(store, record, found)
         yield run
+        exit_if_told()
         store.log(run.run_id, _kept(record), when=_now())
         _end(run, "FINISHED")
     except BaseException as error:
@@ -173,8 +175,8 @@ def _find(store: Store, record: RunRecord) -> "MlflowRun | None":
     return store.find(record.record_id, record.mlflow_run_id)
 
 
-def _begin(store: Store, record: RunRecord) -> Run:
-    run = _find(store, record)
+def _begin(store: Store, record: RunRecord, found: "MlflowRun | None") -> Run:
+    run = found
     # RUNNING is a record whose run ended, and whose process did before it wrote that down.
     if run is None or (run.info.status == "FINISHED" and record.status != "RUNNING"):
         run = store.create(_title(record), _now())

@@ -37,9 +37,11 @@ def project_findings(root: Path, ask: HttpAsk) -> Iterator[Finding]:
     advice = "correct it; plmcl check says the same"
     try:
         params = load_params(root / "params.yaml")
-        check.run(params)
+        problems = check.plug_in_problems(params)
     except PlmclError as error:
-        for line in str(error).splitlines():
+        problems = str(error).splitlines()
+    if problems:
+        for line in problems:
             yield Finding("params.yaml", "problem", line, advice)
         return
     runs = len(params.grid.settings) * len(params.grid.methods)

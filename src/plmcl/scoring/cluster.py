@@ -4,8 +4,10 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -233,12 +235,16 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         }
     ours = not ray.is_initialized()
     if ours:
+        handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=address, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
             where = address or "Ray on this machine"
             reason = " ".join(str(error).split())[:300]
             raise PlmclError(f"{where}: cannot be reached or started: {reason}") from None
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)  # Ray puts its own there
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:

@@ -16,6 +16,7 @@ from plmcl.serving.app import make_app
 from plmcl.serving.limits import Limits
 from plmcl.serving.protocol import Protocol
 from plmcl.serving.service import Service
+from plmcl.signals import exit_if_told
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ def run(
     try:
         server.run()
     except SystemExit:
+        exit_if_told()
         if server.started:
             raise
         raise PlmclError(f"{host}:{port}: the service does not start; the log says why") from None

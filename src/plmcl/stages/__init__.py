@@ -12,7 +12,7 @@ import sys
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h: the signal that a process gets when its parent dies
 
-# Here, before a stage imports what takes seconds; while Python looks for the module that it was
-# told to run, and in no process that imports a stage for another reason.
+# Here, before a stage imports what takes seconds. While Python looks for the module that -m names,
+# "-m" stands for it.
 if sys.argv[:1] == ["-m"] and "DVC_STAGE" in os.environ and sys.platform == "linux":
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

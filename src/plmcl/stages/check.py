@@ -13,11 +13,22 @@ from plmcl.stages.paths import Paths
 
 
 def run(params: Params) -> None:
-    """Check every plug-in's section and every name in the grid.
+    """Check every plug-in's section, every name in the grid, and the backbone with its weights.
 
     Raises:
         PlmclError: All the problems, a line each.
     """
+    problems = plug_in_problems(params)
+    try:
+        check_backbone(params.model.backbone, params.model.weights)
+    except PlmclError as error:
+        problems.append(str(error))
+    if problems:
+        raise PlmclError("\n".join(problems))
+
+
+def plug_in_problems(params: Params) -> list[str]:
+    """What is wrong with the plug-ins' sections and the names in the grid, a line each."""
     problems = []
     for check, names in (
         (lambda name: make_method(name, params.methods), {*params.methods, *params.grid.methods}),
@@ -29,8 +40,7 @@ def run(params: Params) -> None:
                 check(name)
             except PlmclError as error:
                 problems.append(str(error))
-    if problems:
-        raise PlmclError("\n".join(problems))
+    return problems
 
 
 def main() -> None:
@@ -39,7 +49,6 @@ def main() -> None:
     params = load_params(file)
     try:
         run(params)
-        check_backbone(params.model.backbone, params.model.weights)
     except PlmclError as error:
         lines = str(error).splitlines()
         raise PlmclError("\n".join(f"{file}: {line}" for line in lines)) from None

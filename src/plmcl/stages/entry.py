@@ -37,6 +37,7 @@ def run_app(app: Callable[..., Any]) -> None:
         app()
     except PlmclError as error:
         print(f"error: {error}", file=sys.stderr)
+        exit_if_told()
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno not in DISK_PROBLEMS:

@@ -28,6 +28,7 @@ from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
 from plmcl.run_record import RunRecord
 from plmcl.schemas import Splits, read_table
+from plmcl.signals import exit_if_told
 from plmcl.stages.entry import run_stage
 from plmcl.stages.job import PHASES, Job, prepare
 from plmcl.stages.paths import Paths
@@ -78,7 +79,11 @@ def run(
     agree("the identity of the training", training)
     if not job.fabric.is_global_zero:
         job.fabric.barrier()  # until rank 0 has the checkpoints to itself
-        job.fit(checkpoints=checkpoints, on_epoch=lambda entry: None, progress=lambda *counts: None)
+        job.fit(
+            checkpoints=checkpoints,
+            on_epoch=lambda entry: None,
+            progress=lambda done, total: exit_if_told(),
+        )
         return None
     with checkpoints.held(), show_progress(f"train {setting}-{method_name}") as progress:
         job.fabric.barrier()
