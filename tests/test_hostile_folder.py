@@ -122,7 +122,8 @@ def test_every_hostile_file_has_the_status_of_the_table(run):
 
 
 def test_the_files_add_up(run):
-    first, second, *_ = run.printed.splitlines()
+    first, aside, second, *_ = run.printed.splitlines()
+    assert aside.startswith("set aside, 65: 'answer.jpg (not_an_image)', ")
     by_status = sum(int(count) for count in re.findall(r"(\d+) \w", first.partition(": ")[2]))
     assert first.startswith("files: ")
     by_name = sum(int(count) for count in re.findall(r"(\d+) x ", second))

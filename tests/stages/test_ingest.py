@@ -77,15 +77,15 @@ def test_labels_that_differ_by_case_or_spaces_alone_are_shown():
     world = manifest(["a"], label_names=["Cat", "Ice  cream", "cat", "dog", "ice cream"])
     labels = Annotations(".", [], {}, world.labels, world.label_names, "unknown")
     (said,) = [line for line in ingest.summary(world, labels).split("\n") if "alike" in line]
-    assert said.endswith("alike but for case or spaces: Cat / cat, Ice  cream / ice cream")
+    assert said.endswith("alike but for case or spaces: 'Cat / cat', 'Ice  cream / ice cream'")
 
 
 def test_five_of_the_files_that_are_set_aside_are_named():
     world = manifest([f"{i}.png" for i in range(8)], status=["ok"] + ["truncated"] * 7)
     labels = Annotations(".", [], {}, world.labels, world.label_names, "unknown")
     (said,) = [line for line in ingest.summary(world, labels).split("\n") if "aside" in line]
-    named = ", ".join(f"{i}.png (truncated)" for i in range(1, 6))
-    assert said == f"set aside: {named} and 2 more"
+    named = ", ".join(f"'{i}.png (truncated)'" for i in range(1, 6))
+    assert said == f"set aside, 7: {named}, …"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_counts_worked_out_by_hand(unlisted, lines):
     labels = Annotations(".", [], {}, world.labels, world.label_names, unlisted)
     assert ingest.summary(world, labels).split("\n") == [
         "files: 1 converted, 1 empty, 4 ok",
-        "set aside: d (empty)",
+        "set aside, 1: 'd (empty)'",
         "delivered since: 2 images in 1 deliveries, 1 with a tag",
         "3 labels (yes / no / unknown):",
         *lines,

@@ -8,7 +8,7 @@ import numpy as np
 from plmcl.data.deliveries import append_deliveries
 from plmcl.data.images import Recipe
 from plmcl.data.ingest import ingest
-from plmcl.data.listing import counts
+from plmcl.data.listing import counts, first_five
 from plmcl.data.manifest import Manifest
 from plmcl.data.sources import make_source
 from plmcl.data.sources.base import Annotations
@@ -19,8 +19,6 @@ from plmcl.params import Params, load_params
 from plmcl.progress import show_progress
 from plmcl.stages.entry import run_stage
 from plmcl.stages.paths import Paths
-
-NAMED = 5  # so many of the files that cannot be used are named
 
 
 def run(paths: Paths, params: Params, annotations: Annotations | None = None) -> Manifest:
@@ -80,9 +78,8 @@ def summary(manifest: Manifest, annotations: Annotations) -> str:
     lines = ["files: " + ", ".join(f"{count} {status}" for status, count in statuses.items())]
     aside = manifest.images[~manifest.images["status"].isin(USABLE)]
     if len(aside):
-        named = zip(aside["image_id"][:NAMED], aside["status"], strict=False)
-        more = f" and {len(aside) - NAMED} more" if len(aside) > NAMED else ""
-        lines.append(f"set aside: {', '.join(f'{i} ({s})' for i, s in named)}{more}")
+        named = [f"{row.image_id} ({row.status})" for row in aside.head(6).itertuples()]
+        lines.append(f"set aside, {len(aside)}: {first_five(named)}")
     delivered = manifest.usable[manifest.usable["delivery"] > 0]
     if len(delivered):
         tagged = positions(delivered["image_id"], manifest.labels["image_id"]) >= 0
@@ -96,17 +93,19 @@ def summary(manifest: Manifest, annotations: Annotations) -> str:
     if len(manifest.near_duplicates):
         lines.append(f"near duplicates: {len(manifest.near_duplicates)} pairs")
     if alike := _alike(manifest.label_names):
-        lines.append(f"labels of their own, though alike but for case or spaces: {alike}")
+        lines.append(
+            f"labels of their own, though alike but for case or spaces: {first_five(alike)}"
+        )
     lines.append(f"{len(manifest.label_names)} labels (yes / no / unknown):")
     return "\n".join([*lines, *_label_lines(manifest)])
 
 
-def _alike(names: Iterable[str]) -> str:
-    """Names that somebody may have meant as one label: "Cat / cat, ice cream / Ice  Cream"."""
+def _alike(names: Iterable[str]) -> list[str]:
+    """Names that somebody may have meant as one label: "Cat / cat"."""
     spellings: dict[str, list[str]] = {}
     for name in names:
         spellings.setdefault(" ".join(name.casefold().split()), []).append(name)
-    return ", ".join(" / ".join(same) for same in spellings.values() if len(same) > 1)
+    return [" / ".join(same) for same in spellings.values() if len(same) > 1]
 
 
 def _label_lines(manifest: Manifest) -> Iterator[str]:
