@@ -225,19 +225,11 @@ def overload(
     asyncio.run(closed_loop(service.port, asked, 32))
     # The best of several: what else the machine does in one of these moments it may not do later.
     rate = 2 * max(_closed_rate(service, asked) for _ in range(TRIALS))
-    memory: list[tuple[float, float]] = []
-    started = time.perf_counter()
-
-    def look() -> None:
-        memory.append((time.perf_counter() - started, service.memory_mb()))
-
-    answers = asyncio.run(open_loop(service.port, asked, rate, seconds, look))
+    answers, memory = _under_load(service, asked, rate, seconds)
     if service.alive and {answer.status for answer in answers} == {200}:
         # It can do more than was measured: the machine was busy then.
         rate *= 2
-        memory.clear()
-        started = time.perf_counter()
-        answers = asyncio.run(open_loop(service.port, asked, rate, seconds, look))
+        answers, memory = _under_load(service, asked, rate, seconds)
     alive = service.alive
     statuses = Counter(answer.status for answer in answers)
     settled = [mb for at, mb in memory if at >= settled_after]
@@ -259,6 +251,20 @@ def _closed_rate(service: Service, asked: list[bytes]) -> float:
     started = time.perf_counter()
     asyncio.run(closed_loop(service.port, asked, 32))
     return len(asked) / (time.perf_counter() - started)
+
+
+def _under_load(
+    service: Service, asked: list[bytes], rate: float, seconds: float
+) -> tuple[list[Answered], list[tuple[float, float]]]:
+    """The answers, and each second (seconds since the start, the service's memory in MB)."""
+    memory: list[tuple[float, float]] = []
+    started = time.perf_counter()
+
+    def look() -> None:
+        memory.append((time.perf_counter() - started, service.memory_mb()))
+
+    answers = asyncio.run(open_loop(service.port, asked, rate, seconds, look))
+    return answers, memory
 
 
 def in_ms(seconds: list[float]) -> dict[str, float]:

@@ -179,6 +179,12 @@ def make_small(folder: Path, epochs: int) -> Path:
     return project
 
 
+def remove_trainings(project: Path) -> None:
+    """Let the next training be the first; MLflow keeps what it knows."""
+    for name in ("models", "reports/runs", ".plmcl/checkpoints"):
+        shutil.rmtree(project / name, ignore_errors=True)
+
+
 def measure(project: Path, number: int, seed: int) -> dict[str, Any]:
     """An undisturbed training, then the kills."""
     lasted = durations(project)
@@ -187,8 +193,7 @@ def measure(project: Path, number: int, seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     kills = []
     for turn in range(number):
-        for name in ("models", "reports/runs", ".plmcl/checkpoints"):
-            shutil.rmtree(project / name, ignore_errors=True)
+        remove_trainings(project)
         place, in_files = PLACES[turn % len(PLACES)], turn % 2 == 0
         megabytes = 0 if in_files else 4096
         edit_params(project / "params.yaml", {"train.state_memory_mb": megabytes})

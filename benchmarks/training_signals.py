@@ -11,7 +11,6 @@ stays locked would not let it do.
 import argparse
 import json
 import random
-import shutil
 import signal
 import tempfile
 import time
@@ -19,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from training_kills import PLACES, Training, durations, make_small, wait_for
+from training_kills import PLACES, Training, durations, make_small, remove_trainings, wait_for
 from training_scenarios import training
 
 from plmcl.mlflow_store import open_store
@@ -35,8 +34,7 @@ def measure(project: Path, times: int, seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     ended: Counter[str] = Counter()
     for turn in range(times):
-        for name in ("models", "reports/runs", ".plmcl/checkpoints"):
-            shutil.rmtree(project / name, ignore_errors=True)
+        remove_trainings(project)
         place, epoch = PLACES[turn % len(PLACES)], rng.randint(1, EPOCHS)
         process = Training(project, training)
         wait_for(process, place, epoch)
